@@ -140,7 +140,7 @@ def test_a_room_assigns_stretches_and_then_one_each_of_what_is_left_over() -> No
 # ── All of them ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.mechanism("S3.04", "S3.24")
+@pytest.mark.mechanism("S3.04", "S3.24", "S1.22")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("queues", [1, 2, 3, 7, 8, 64])
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 9, 70])

@@ -1,6 +1,5 @@
 """Topics, groups and numbers through the client's words."""
 
-import dataclasses
 from datetime import UTC, datetime
 from typing import Any
 
@@ -143,14 +142,6 @@ async def test_a_group_is_made_changed_listed_and_deleted(client: Any) -> None:
         await client.groups.get("audit")
 
 
-async def test_a_group_that_starts_latest_sees_only_what_comes_later(client: Any) -> None:
-    await client.groups.create("late", start="latest")
-    await client.send(TOPIC, b"before")
-    assert await client.pop(TOPIC, "late") == []
-    await client.send(TOPIC, b"after")
-    assert [delivery.body for delivery in await client.pop(TOPIC, "late")] == [b"after"]
-
-
 async def test_stats_count_what_the_group_has_to_do(client: Any, advance: Any) -> None:
     await client.send(TOPIC, [b"x"] * 10)
     popped = await client.pop(TOPIC, GROUP, max_messages=6)
@@ -175,21 +166,6 @@ async def test_browse_reads_by_position_and_leases_nothing(client: Any) -> None:
     assert [delivery.body for delivery in page.deliveries] == [b"b"]
     assert (page.next_offset, page.min_offset, page.max_offset) == (2, 0, 3)
     assert (await client.broker.stats(topic=TOPIC)).groups == ()
-
-
-async def test_a_group_that_has_not_read_the_topic_has_a_row_of_zeros_when_both_are_named(client: Any) -> None:
-    await client.topics.create("returns")
-    await client.send(TOPIC, [b"a", b"b"])
-    await client.reject((await client.pop(TOPIC, GROUP))[0])
-    await client.send("returns", b"c")
-    row = (await client.broker.stats("returns", GROUP)).groups[0]
-    numbers = {name: value for name, value in dataclasses.asdict(row).items() if value}
-    assert numbers == {"group": GROUP, "topic": "returns", "dead": 1, "mode": "POP"}
-    assert [row.topic for row in (await client.broker.stats(group=GROUP)).groups] == [TOPIC], (
-        "lists have only what was read"
-    )
-    await client.pop("returns", GROUP)
-    assert (await client.broker.stats("returns", GROUP)).groups[0].in_flight == 1
 
 
 async def test_leases_show_client_messages_and_deadline(client: Any, popmq_clock: Any) -> None:

@@ -46,17 +46,6 @@ async def test_ack_up_to_finishes_an_epoch_for_good(client: Any, owner: popmq.At
 
 
 @pytest.mark.slow
-async def test_a_read_is_bounded_by_the_position_of_wait_available(client: Any, owner: popmq.Attachment) -> None:
-    available = await client.wait_available(TOPIC, GROUP, min_ready=5, wait=0.0)
-    assert (available.ready, available.stats.ready) == (5, 5)
-    await client.send(TOPIC, [b"late"] * 3)
-    below = await client.wait_available(TOPIC, GROUP, min_ready=0, upto=available.upto)
-    assert (below.ready, below.upto == available.upto) == (5, False)
-    sealed = await client.owners.pop_sealed(TOPIC, GROUP, token(owner, upto=available.upto))
-    assert (sealed.count, sealed.end) == (5, True)
-
-
-@pytest.mark.slow
 async def test_renewing_moves_the_lease_of_everything_held(
     client: Any, owner: popmq.Attachment, popmq_clock: Any
 ) -> None:
@@ -66,11 +55,3 @@ async def test_renewing_moves_the_lease_of_everything_held(
     assert lease.lease_until_ms == popmq_clock.now_ms() + 120_000
     (shown,) = await client.owners.list(GROUP)
     assert (shown.owner, shown.generation, shown.messages) == ("query", owner.generation, 5)
-
-
-@pytest.mark.slow
-async def test_a_released_owners_messages_are_visible_to_others(client: Any, owner: popmq.Attachment) -> None:
-    await client.owners.pop_sealed(TOPIC, GROUP, token(owner))
-    assert await client.pop(TOPIC, GROUP) == []
-    assert await client.owners.release(GROUP, "query") == 5
-    assert len(await client.pop(TOPIC, GROUP)) == 5

@@ -64,20 +64,6 @@ async def test_two_consumers_share_the_queues_without_overlap(
         await consumer.close()
 
 
-@pytest.mark.mechanism("S1.22", "S3.24")
-@pytest.mark.slow
-async def test_some_consumers_are_idle_when_there_are_more_than_queues(
-    connect: Connect, client: Any, advance: Any
-) -> None:
-    await client.topics.create("narrow", queues=2)
-    consumers = [connect().pull_consume("narrow", GROUP) for _ in range(3)]
-    for consumer in consumers:
-        soon(consumer)
-    await eventually(lambda: shared_out(consumers, [0, 1, 1], advance))
-    for consumer in consumers:
-        await consumer.close()
-
-
 @pytest.mark.mechanism("S3.02", "S3.30")
 @pytest.mark.slow
 async def test_queues_of_a_consumer_that_leaves_go_on_at_the_committed_offset(

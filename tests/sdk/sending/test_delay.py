@@ -70,28 +70,6 @@ async def test_a_time_between_two_milliseconds_is_the_later_one(client: Any, pop
     assert message.due_ms == popmq_clock.now_ms() + 60_001
 
 
-async def test_a_recalled_message_never_comes(client: Any, advance: Any) -> None:
-    receipt = await client.send(MAIL, popmq.Message("later", delay=60.0, message_id="m1"))
-    assert await client.messages.recall(MAIL, receipt.recall_handle) == "m1"
-    with pytest.raises(errors.MessageNotFound):
-        await client.messages.recall(MAIL, receipt.recall_handle)
-    await advance(3600.0)
-    assert await bodies(client) == []
-    with pytest.raises(errors.InvalidField, match="handle"):
-        await client.messages.recall(MAIL, "nonsense")
-
-
-@pytest.mark.slow
-async def test_delayed_messages_are_listed_soonest_first_until_a_time(client: Any, popmq_clock: FakeClock) -> None:
-    await client.send(MAIL, [popmq.Message(str(delay), delay=delay, message_id=str(delay)) for delay in (30, 10, 20)])
-    listed = await client.messages.list_delayed(MAIL, max_messages=2)
-    assert [message.message_id for message in listed.messages] == ["10", "20"]
-    assert (listed.total, listed.messages[0].topic) == (3, MAIL)
-    soon = await client.messages.list_delayed(until=popmq_clock.now() + 15.0)
-    assert [message.message_id for message in soon.messages] == ["10"]
-    assert (await client.broker.stats(MAIL)).topics[0].delayed == 3
-
-
 @pytest.mark.slow
 async def test_a_delay_of_no_name_and_a_normal_topic_refuse(client: Any) -> None:
     with pytest.raises(errors.InvalidField, match="'soon' is not a duration") as refused:

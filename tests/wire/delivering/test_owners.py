@@ -64,21 +64,6 @@ def generation(shop: Stubs) -> int:
 # ── AttachOwner ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_attaching_raises_the_generation_and_fences_the_older_one(shop: Stubs) -> None:
-    first, second = shop.attach(OWNER), shop.attach(OWNER)
-    assert (first.generation, second.generation) == (1, 2)
-    requests: list[tuple[Any, Any]] = [
-        (shop.broker.RenewOwner, pb.RenewOwnerRequest(group=GROUP, owner=OWNER, generation=1, lease_ms=1_000)),
-        (shop.broker.AckUpTo, pb.AckUpToRequest(group=GROUP, owner=OWNER, generation=1, epoch=1)),
-        (shop.broker.ReleaseOwner, pb.ReleaseOwnerRequest(group=GROUP, owner=OWNER, generation=1)),
-        (
-            shop.broker.Pop,
-            pb.PopRequest(topic=TOPIC, group=GROUP, token=pb.Token(owner=OWNER, generation=1, epoch=1)),
-        ),
-    ]
-    assert [refusal(call, request).code for call, request in requests] == ["FENCED"] * 4
-
-
 @pytest.mark.slow
 def test_attaching_makes_a_group_only_when_asked(shop: Stubs) -> None:
     request = pb.AttachOwnerRequest(group="made", owner=OWNER, lease_ms=60_000)
@@ -150,18 +135,6 @@ def test_upto_bounds_a_read_and_leaves_later_messages(shop: Stubs, generation: i
     assert (bodies(sealed), sealed.sealed.end) == (numbers(3), True)
     assert available(shop, upto=upto).ready == 0
     assert available(shop).ready == 3
-
-
-@pytest.mark.slow
-def test_upto_knows_the_retry_topic(shop: Stubs, generation: int) -> None:
-    shop.send(*numbers(2))
-    first, second = handles(shop.pop())
-    shop.change(first, release=pb.Release(delay_ms=0))
-    upto = available(shop).upto
-    shop.change(second, release=pb.Release(delay_ms=0))
-    assert (available(shop, upto=upto).ready, available(shop).ready) == (1, 2)
-    sealed = seal(shop, generation, upto=upto)
-    assert (bodies(sealed), sealed.sealed.end) == (numbers(1), True)
 
 
 def test_a_position_beyond_the_end_bounds_nothing(shop: Stubs, generation: int) -> None:

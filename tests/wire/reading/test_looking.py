@@ -189,18 +189,6 @@ def test_the_whole_life_of_a_message_is_reported(shop: Stubs, clock: FakeClock) 
     assert [one.topic for one in why(shop, "a", topic=TOPIC)] == [TOPIC]
 
 
-def test_why_shows_delayed_and_half_messages(shop: Stubs, clock: FakeClock) -> None:
-    shop.create_topic("later", type=pb.DELAY)
-    messages = [
-        pb.Message(message_id="d", body=b"x", delay_ms=5_000),
-        pb.Message(message_id="h", body=b"x", transaction=True),
-    ]
-    shop.broker.Send(pb.SendRequest(topic="later", messages=messages), timeout=CALL_S)
-    (delayed,), (half,) = why(shop, "d"), why(shop, "h")
-    assert (delayed.place, delayed.due_ms) == ("delayed", clock.now_ms() + 5_000)
-    assert (half.place, half.due_ms > clock.now_ms()) == ("half", True)
-
-
 # ── Peek ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -1,20 +1,15 @@
-"""What topics and groups bound, as a client in any language sees it: ids, priorities, quotas, sizes, purges."""
+"""Limits of topics, and unique ids, as a client in any language sees them."""
 
 from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from tests.wire.parked import Parked
-from tests.wire.stubs import CALL_S, TOPIC, Stubs, bodies, handles, refusal
+from tests.wire.stubs import CALL_S, TOPIC, Stubs, bodies
 
 
 def send(stubs: Stubs, *messages: pb.Message, topic: str = TOPIC) -> list[pb.SendResult]:
     answer: pb.SendResponse = stubs.broker.Send(pb.SendRequest(topic=topic, messages=messages), timeout=CALL_S)
     return list(answer.results)
-
-
-def sending(body: bytes, topic: str = TOPIC) -> pb.SendRequest:
-    return pb.SendRequest(topic=topic, messages=[pb.Message(body=body)])
 
 
 def update(stubs: Stubs, **changes: Any) -> pb.Topic:
@@ -50,35 +45,3 @@ def test_a_message_id_is_stored_once(stubs: Stubs, clock: FakeClock) -> None:
     assert bodies(stubs.pop()) == [b"a", b"b"]
     clock.advance(10_000)
     assert [(row.offset, row.duplicate) for row in send(stubs, one)] == [(2, False)]
-
-
-def test_messages_of_higher_priority_come_first(stubs: Stubs) -> None:
-    stubs.create_topic(type=pb.PRIORITY)
-    stubs.create_group()
-    send(stubs, *(pb.Message(body=str(level).encode(), priority=level) for level in (0, 5, 9, 1, 1023)))
-    assert bodies(stubs.pop(max_messages=3)) == [b"9", b"1023", b"5"]
-
-
-def test_a_send_beyond_the_quota_is_refused_with_the_time_to_retry(shop: Stubs, clock: FakeClock) -> None:
-    update(shop, quota=pb.Quota(send_messages_per_s=4))
-    shop.send(b"a", b"b", b"c", b"d")
-    refused = refusal(shop.broker.Send, sending(b"e"))
-    assert (refused.code, refused.info.field, refused.info.retry_after_ms) == ("RATE_LIMITED", "topic", 250)
-    clock.advance(249)
-    assert refusal(shop.broker.Send, sending(b"e")).info.retry_after_ms == 1
-    clock.advance(1)
-    shop.send(b"e")
-
-
-def test_a_purged_topic_is_empty_and_takes_new_messages(shop: Stubs, parked: Parked) -> None:
-    shop.send(b"a", b"b", b"c")
-    (handle,) = handles(shop.pop(max_messages=1))
-    purge = pb.PurgeTopicRequest(name=TOPIC)
-    assert shop.admin.PurgeTopic(purge, timeout=CALL_S).dropped == 3
-    assert shop.ack(handle) == ["HANDLE_LAPSED"]
-    call = shop.pop_later()
-    parked.wait_for(1)
-    assert shop.admin.PurgeTopic(purge, timeout=CALL_S).dropped == 0
-    (sent,) = shop.send(b"d")
-    assert sent.offset == 3
-    assert bodies(call.result()) == [b"d"]
