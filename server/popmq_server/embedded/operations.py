@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, TypeVar
 
+from popmq_server.contract.commands import OffsetsOfQueue
 from popmq_server.contract.commands.inspection import Failure, MessageLife
-from popmq_server.contract.commands.numbers import ScheduleNumbers
+from popmq_server.contract.commands.numbers import Rows, ScheduleNumbers
 from popmq_server.contract.operations import LANE_ACK, LANE_POP, Command, Declared, Query
 from popmq_server.contract.rights import NOBODY, Needs
 from popmq_server.values.records import Subscription, Terms
@@ -67,6 +68,38 @@ class Reset(NamedTuple):
 
     offsets: dict[int, int]
     left: bool
+
+
+class NextRenewal(Command[SessionPiece], Own["NextRenewal"], lane=LANE_ACK):
+    """A further piece of RenewSession; `after`: of the last answer."""
+
+    client: str
+    lease_ms: int
+    cap_ms: int
+    after: int
+
+
+class NextRelease(Command[SessionPiece], Own["NextRelease"], lane=LANE_ACK):
+    """A further piece of ReleaseSession; `after`: of the last answer."""
+
+    client: str
+    after: int
+
+
+class NextPurge(Command[Purged], Own["NextPurge"], lane=LANE_ACK):
+    """A further piece of PurgeTopic; `after`: of the last answer: the groups of the topic are moved in pieces."""
+
+    name: str
+    after: int
+
+
+class NextOffsets(Command[Rows[OffsetsOfQueue]], Own["NextOffsets"], lane=LANE_POP):
+    """A further piece of QueryOffsets, whose `least_committed` covers some more groups; `after`: of the last answer."""
+
+    topic: str
+    group: str
+    after: str
+    since_ms: None = None
 
 
 class Sweep(Command[bool], Own["Sweep"], lane=LANE_ACK):
@@ -297,6 +330,10 @@ EveryOwn = (
     | FindDeadLetters
     | Listen
     | LookUpPiece
+    | NextOffsets
+    | NextPurge
+    | NextRelease
+    | NextRenewal
     | PeekPiece
     | RedrivePiece
     | StoreState

@@ -7,6 +7,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.delivery import lease_history, session_lease
 from popmq_server.embedded.state import session_ids
 from popmq_server.embedded.store import checkpoint
@@ -27,7 +28,7 @@ def renew(rig: Rig, client: str = "c") -> int:
     moved: int = 0
     after = 0
     while True:
-        count, after = rig.do(ask.RenewSession(client, LEASE, CAP, after))
+        count, after = rig.do(operations.NextRenewal(client, LEASE, CAP, after))
         moved += count
         if not after:
             return moved
@@ -129,9 +130,9 @@ def test_a_session_with_many_leases_is_renewed_in_pieces(rig: Rig, monkeypatch: 
     rig.advance(1)
     moved, after = rig.do(ask.RenewSession("c", LEASE, CAP))
     assert (moved, after) == (3, rows[2].handle.ck_id)
-    moved, after = rig.do(ask.RenewSession("c", LEASE, CAP, after))
+    moved, after = rig.do(operations.NextRenewal("c", LEASE, CAP, after))
     assert (moved, after) == (3, rows[5].handle.ck_id)
-    assert rig.do(ask.RenewSession("c", LEASE, CAP, after)) == (1, 0)
+    assert rig.do(operations.NextRenewal("c", LEASE, CAP, after)) == (1, 0)
 
 
 def test_renewing_or_releasing_a_session_without_leases_writes_nothing(rig: Rig) -> None:

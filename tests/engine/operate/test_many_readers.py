@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.operate import purge
 from popmq_server.embedded.writer.housekeeping import Purging
 from tests.engine.conftest import MakeRig
@@ -114,7 +115,7 @@ def test_a_second_purge_waits_until_the_groups_of_the_first_are_moved(rig: Rig) 
     rig.send("c")
     answers = [(0, purge.NOT_BEGUN)]
     while answers[-1][1] == purge.NOT_BEGUN:
-        answers.append(rig.do(ask.PurgeTopic("t", purge.NOT_BEGUN)))
+        answers.append(rig.do(operations.NextPurge("t", purge.NOT_BEGUN)))
     assert answers[-1][0] == 1
     assert len(answers) > 2
     rig.settle()

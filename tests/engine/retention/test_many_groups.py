@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from popmq_server.contract import commands as ask
+from popmq_server.embedded import operations
 from popmq_server.embedded.rules.operate import purge
 from popmq_server.embedded.rules.retention import floors, retention
 from popmq_server.embedded.rules.retention.chunks import chunks as chunks_of
@@ -226,7 +227,7 @@ def test_a_purge_waits_until_each_group_has_counted_what_was_dropped(rig: Rig) -
     full(rig, 20).send("m3" + "." * 200)
     answers = [rig.do(ask.PurgeTopic("t"))]
     while answers[-1][1] == purge.NOT_BEGUN:
-        answers.append(rig.do(ask.PurgeTopic("t", purge.NOT_BEGUN)))
+        answers.append(rig.do(operations.NextPurge("t", purge.NOT_BEGUN)))
     assert answers[0] == (0, purge.NOT_BEGUN)
     assert sum(dropped for dropped, _ in answers) == 3
     rig.settle()

@@ -119,6 +119,6 @@ def emptied(rig: Rig, name: str = "t") -> int:
     """Purges a topic; returns the number of messages removed."""
     dropped, after = rig.do(ask.PurgeTopic(name))
     while after:
-        more, after = rig.do(ask.PurgeTopic(name, after))
+        more, after = rig.do(operations.NextPurge(name, after))
         dropped += more
     return int(dropped)

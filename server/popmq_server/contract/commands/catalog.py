@@ -121,13 +121,9 @@ class DeleteGroup(Command[None], Listed["DeleteGroup"], lane=LANE_ACK):
 
 
 class PurgeTopic(Command[int], Listed["PurgeTopic"], lane=LANE_ACK, capability=PURGE):
-    """Drops all messages of a topic → their number: those readable by position, the delayed and the half ones.
-
-    `after`: that of the last answer: the groups of the topic are moved in pieces, until it is 0.
-    """
+    """Drops all messages of a topic → their number: those readable by position, the delayed and the half ones."""
 
     name: str
-    after: int = 0
 
     def needs(self) -> Needs:
         return ADMIN

@@ -105,15 +105,11 @@ class OffsetsOfQueue(NamedTuple):
 
 
 class QueryOffsets(Command[list[OffsetsOfQueue]], Listed["QueryOffsets"], lane=LANE_POP, capability=PULL):
-    """`group` "": no committed offsets. `since_ms` None: no search by time.
-
-    `after`: that of the last answer: `least_committed` covers some groups in each, until it is "".
-    """
+    """The offsets of all queues. `group` "": no committed offsets. `since_ms` None: no search by time."""
 
     topic: str
     group: str = ""
     since_ms: int | None = None
-    after: str = ""
 
     def needs(self) -> Needs:
         return receives(self.topic, self.group, or_admin=True)

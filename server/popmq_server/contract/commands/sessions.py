@@ -1,7 +1,4 @@
-"""Commands on session leases, which last as long as their client is alive: see session_lease.py.
-
-Both run in pieces: the answer is (leases moved, where to continue). The caller repeats them with `after` until it is 0.
-"""
+"""Clients that are alive: their sessions, the leases that last as long (session_lease.py), their queues and locks."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -26,26 +23,23 @@ EITHER: Mapping[str, str] = MappingProxyType({})
 
 
 class RenewSession(Command[int], Listed["RenewSession"], lane=LANE_ACK):
-    """→ the number of leases moved; of one piece, (the number, `after` of the next piece or 0).
+    """The client is alive: its leases last `lease_ms` from now → the number of leases that were moved.
 
-    The client is alive: its leases last `lease_ms` from now. `cap_ms`: no lease lasts longer than this after
-    its pop, even if its client stays alive.
+    `cap_ms`: no lease lasts longer than this after its pop, even if its client stays alive.
     """
 
     client: str
     lease_ms: int
     cap_ms: int
-    after: int = 0
 
     def needs(self) -> Needs:
         return KNOWN
 
 
 class ReleaseSession(Command[int], Listed["ReleaseSession"], lane=LANE_ACK):
-    """The client has ended: its leases end now."""
+    """The client has ended: its leases end now → their number."""
 
     client: str
-    after: int = 0
 
     def needs(self) -> Needs:
         return KNOWN

@@ -6,6 +6,7 @@ from popmq_server.contract.commands import DeleteGroup, DeleteTopic, PurgeTopic,
 from popmq_server.embedded.loop.consumers import Consumers
 from popmq_server.embedded.loop.long_poll import Waiters
 from popmq_server.embedded.loop.parked_pulls import ParkedPulls
+from popmq_server.embedded.operations import NextPurge
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.values.message import dead_letter_topic
 
@@ -21,7 +22,7 @@ class Live(Protocol):
     metrics: Metrics
 
 
-def topic_changed(broker: Live, done: UpdateTopic | PurgeTopic) -> None:
+def topic_changed(broker: Live, done: UpdateTopic | PurgeTopic | NextPurge) -> None:
     """Pops that wait for a quota look again."""
     broker.quota_waiters.look_again(done.name)
 
@@ -56,6 +57,7 @@ def group_deleted(broker: Live, done: DeleteGroup) -> None:
 AFTERWARDS = (
     UpdateTopic.followed_by(topic_changed)
     | PurgeTopic.followed_by(topic_changed)
+    | NextPurge.followed_by(topic_changed)
     | SetConsumeMode.followed_by(mode_changed)
     | SetFilter.followed_by(filter_changed)
     | DeleteTopic.followed_by(topic_deleted)

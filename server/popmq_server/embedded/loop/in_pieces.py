@@ -58,6 +58,10 @@ from popmq_server.embedded.operations import (
     LookUpPiece,
     ModeSet,
     Moved,
+    NextOffsets,
+    NextPurge,
+    NextRelease,
+    NextRenewal,
     PeekPiece,
     Purged,
     RedrivenPiece,
@@ -176,12 +180,19 @@ class InPieces(ABC):
             total += moved.messages
         return total
 
-    async def of_session(self, command: RenewSession | ReleaseSession) -> int:
-        """Renews or ends the leases of a client; returns their number."""
+    async def renew(self, command: RenewSession) -> int:
+        """Renews the leases of a client; returns their number."""
+        return await self._of_session(command, lambda after: NextRenewal(**vars(command), after=after))
+
+    async def release(self, command: ReleaseSession) -> int:
+        """Ends the leases of a client; returns their number."""
+        return await self._of_session(command, lambda after: NextRelease(command.client, after))
+
+    async def _of_session(self, command: Operation[int], following: Callable[[int], Operation[SessionPiece]]) -> int:
         piece = await self._begin(command, SessionPiece)
         total = piece.leases
         while piece.after:
-            piece = await self._go_on(replace(command, after=piece.after), SessionPiece)
+            piece = await self.run_piece(following(piece.after))
             total += piece.leases
         return total
 
@@ -190,7 +201,7 @@ class InPieces(ABC):
         purged = await self._begin(command, Purged)
         total = purged.messages
         while purged.after:
-            purged = await self._go_on(replace(command, after=purged.after), Purged)
+            purged = await self.run_piece(NextPurge(command.name, purged.after))
             total += purged.messages
         return total
 
@@ -199,7 +210,7 @@ class InPieces(ABC):
         rows: Rows[OffsetsOfQueue] = await self._begin(command, Rows)
         found, after = list(rows), rows.after
         while after:
-            more: Rows[OffsetsOfQueue] = await self._go_on(replace(command, since_ms=None, after=after), Rows)
+            more = await self.run_piece(NextOffsets(command.topic, command.group, after))
             for index, (row, other) in enumerate(zip(found, more, strict=False)):
                 known = [offset for offset in (row.least_committed, other.least_committed) if offset >= 0]
                 found[index] = row._replace(least_committed=min(known, default=-1))
@@ -353,8 +364,8 @@ BY_PIECES = (
     ChangeInvisibleTime.awaited_by(InPieces.change)
     | SendBack.awaited_by(InPieces.send_back)
     | ResumeMessageGroup.awaited_by(InPieces.resume)
-    | RenewSession.awaited_by(InPieces.of_session)
-    | ReleaseSession.awaited_by(InPieces.of_session)
+    | RenewSession.awaited_by(InPieces.renew)
+    | ReleaseSession.awaited_by(InPieces.release)
     | UpdateOffsets.awaited_by(InPieces.update_offsets)
     | QueryOffsets.awaited_by(InPieces.query_offsets)
     | SetConsumeMode.awaited_by(InPieces.set_consume_mode)

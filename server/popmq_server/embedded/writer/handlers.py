@@ -57,6 +57,10 @@ from popmq_server.embedded.operations import (
     FindDeadLetters,
     Listen,
     LookUpPiece,
+    NextOffsets,
+    NextPurge,
+    NextRelease,
+    NextRenewal,
     PeekPiece,
     RedrivePiece,
     StoreState,
@@ -108,12 +112,15 @@ BY_WRITER = (
     | AckUpTo.by(owner.ack_up_to)
     | ReleaseOwner.by(owner.release)
     | RenewSession.begun_by(session_lease.renew)
+    | NextRenewal.by(session_lease.renew)
     | ReleaseSession.begun_by(session_lease.release)
+    | NextRelease.by(session_lease.release)
     | Available.by(token_pop.available)
     | CreateTopic.by(topic_lifecycle.create_topic)
     | UpdateTopic.by(topic_lifecycle.update_topic)
     | DeleteTopic.by(topic_lifecycle.delete_topic)
     | PurgeTopic.begun_by(purge.purge_topic)
+    | NextPurge.by(purge.purge_topic)
     | CreateGroup.by(consumer_groups.create_group)
     | UpdateGroup.by(consumer_groups.update_group)
     | DeleteGroup.by(consumer_groups.delete_group)
@@ -122,6 +129,7 @@ BY_WRITER = (
     | Pull.by(pull.pull)
     | UpdateOffsets.begun_by(offsets.update)
     | QueryOffsets.by(offsets.query)
+    | NextOffsets.by(offsets.query)
     | ResetOffsets.begun_by(offsets.reset)
     | CloneOffsets.begun_by(offsets.clone)
     | SetConsumeMode.begun_by(consume_mode.set_consume_mode)

@@ -18,7 +18,7 @@ See docs/decisions/0017-session-leases.md.
 
 from popmq_server.contract.commands import ReleaseSession, RenewSession, queries
 from popmq_server.contract.commands.sessions import SESSION_CAP_MS, SESSION_LEASE_MS
-from popmq_server.embedded.operations import SessionPiece
+from popmq_server.embedded.operations import NextRelease, NextRenewal, SessionPiece
 from popmq_server.embedded.rules.delivery import fifo
 from popmq_server.embedded.rules.topics.log import Log, located
 from popmq_server.embedded.state import session_ids
@@ -33,9 +33,9 @@ PIECE = 1000
 READ_BYTES_MAX = 32 << 20
 
 
-def renew(tx: Tx, command: RenewSession) -> SessionPiece:
+def renew(tx: Tx, command: RenewSession | NextRenewal) -> SessionPiece:
     """Moves the deadlines of one piece: (how many, the last CheckPoint of the piece or 0)."""
-    held, after = _piece(tx, command.client, command.after)
+    held, after = _piece(tx, command.client, command.after if isinstance(command, NextRenewal) else 0)
     moved = 0
     for ck_id in held:
         ck, part = tx.state.ck[ck_id], tx.state.leases.get((ck_id, 0))
@@ -46,11 +46,12 @@ def renew(tx: Tx, command: RenewSession) -> SessionPiece:
     return SessionPiece(moved, after)
 
 
-def release(tx: Tx, command: ReleaseSession) -> SessionPiece:
+def release(tx: Tx, command: ReleaseSession | NextRelease) -> SessionPiece:
     """Sets the deadlines of one piece to now, for the revive. Its lite topics become available to other clients."""
-    if not command.after:
+    begun = command.after if isinstance(command, NextRelease) else 0
+    if not begun:
         tx.state.watches.drop_client(command.client)
-    held, after = _piece(tx, command.client, command.after)
+    held, after = _piece(tx, command.client, begun)
     moved = 0
     for ck_id in held:
         part = tx.state.leases.get((ck_id, 0))

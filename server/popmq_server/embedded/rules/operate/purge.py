@@ -21,7 +21,7 @@ See docs/decisions/0034-purge-by-new-id.md.
 import itertools
 
 from popmq_server.contract.commands import PurgeTopic
-from popmq_server.embedded.operations import Purged
+from popmq_server.embedded.operations import NextPurge, Purged
 from popmq_server.embedded.rules.delivery import fifo
 from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.retention import floors
@@ -58,13 +58,13 @@ PURGED = "purged"
 NOT_BEGUN = -1
 
 
-def purge_topic(tx: Tx, command: PurgeTopic) -> Purged:
+def purge_topic(tx: Tx, command: PurgeTopic | NextPurge) -> Purged:
     """Drops all messages of a topic for all groups at once; returns their number, and `after` for the next piece.
 
     Parked Pops stay parked. A purge of a topic whose groups are still being moved waits for them.
     """
     topic = tx.topic(command.name)
-    if command.after > 0:
+    if isinstance(command, NextPurge) and command.after > 0:
         moves = topic is not None and topic.topic_id == command.after and _move_groups(tx, topic)
         return Purged(0, command.after if moves else 0)
     if topic is None:

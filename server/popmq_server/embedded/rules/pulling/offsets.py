@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 from popmq_server.contract.commands import CloneOffsets, OffsetsOfQueue, QueryOffsets, ResetOffsets, UpdateOffsets
 from popmq_server.contract.commands.numbers import Rows
-from popmq_server.embedded.operations import Moved, Reset
+from popmq_server.embedded.operations import Moved, NextOffsets, Reset
 from popmq_server.embedded.operations import Sweep as SweepCommand
 from popmq_server.embedded.rules.delivery import invalidated, sweep
 from popmq_server.embedded.rules.delivery.pick import RetryEntry, take_retry_entry
@@ -171,7 +171,7 @@ def _update_retry(tx: Tx, command: UpdateOffsets) -> Moved:
 # ── Queries ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def query(tx: Tx, command: QueryOffsets) -> Rows[OffsetsOfQueue]:
+def query(tx: Tx, command: QueryOffsets | NextOffsets) -> Rows[OffsetsOfQueue]:
     """Answers for each queue of a topic, or the one of a retry topic. Does not fix the group's start.
 
     Looks at some groups for the least committed offsets, from the last one to the first: those that leave the topic
@@ -185,7 +185,7 @@ def query(tx: Tx, command: QueryOffsets) -> Rows[OffsetsOfQueue]:
     group = resolve(tx, command.topic, command.group)[0] if command.group else None
     where = (group.group_id if group else GroupId(0), topic.topic_id)
     groups, found = tx.state.topic_groups.get(topic.topic_id, ()), list[OffsetsOfQueue]()
-    stop = int(command.after or len(groups))
+    stop = int((isinstance(command, NextOffsets) and command.after) or len(groups))
     start = max(0, stop - max(1, POSITIONS_MAX // topic.queues))
     for queue in range(topic.queues):
         least, most = ends(tx, topic, queue)
@@ -216,7 +216,7 @@ def read_ms(tx: Tx, where: GroupTopic, queue: int) -> int:
     return max(reads.get(queue, 0), reads.get(ALL_QUEUES, 0))
 
 
-def _query_retry(tx: Tx, command: QueryOffsets) -> Rows[OffsetsOfQueue]:
+def _query_retry(tx: Tx, command: QueryOffsets | NextOffsets) -> Rows[OffsetsOfQueue]:
     """One queue, from the first remaining entry to the number of the next one."""
     group, topic = own_retry_topic(tx, command.topic, command.group)
     if command.since_ms is not None:
