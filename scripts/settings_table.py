@@ -16,7 +16,7 @@ HEAD = "| flag | variable | key | default | SIGHUP | meaning |\n|---|---|---|---
 
 def row(setting: Setting) -> str:
     names = f"`{setting.flag}` | `{setting.variable}` | `{setting.name}`"
-    return f"| {names} | {setting.shown} | {setting.reload} | {setting.help} |\n"
+    return f"| {names} | {setting.shown} | {setting.reload} | {setting.meaning} |\n"
 
 
 def written(page: str) -> str:

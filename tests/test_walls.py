@@ -256,6 +256,14 @@ def past_the_seam(path: str, tree: ast.AST) -> Iterator[str]:
             yield f"{path}:{found.line} imports {found.name}: it belongs to the embedded engine (contract/engine.py)"
 
 
+def names_an_engine(path: str, tree: ast.AST) -> Iterator[str]:
+    """Imports of the embedded engine by the process around it, beside the table of engines."""
+    around = "/__main__.py" in path or "/process/" in path
+    for found in imports(path, tree):
+        if around and path != ENGINES_FILE and found.under("popmq_server.embedded"):
+            yield f"{path}:{found.line} imports {found.name}: a process gets its engine from {ENGINES_FILE}"
+
+
 #: Where else the server waits in real time: a timer that wakes the look at the clock, and limits on what never comes.
 TIMERS = {
     "server/popmq_server/embedded/loop/long_poll.py": "its timer only calls `tick`, which asks the clock",
@@ -351,6 +359,7 @@ PUBLIC_TESTS = ("tests/sdk", "tests/cli", "tests/spark")
         (across_the_wire, ("http2/popmq_http2",)),
         (across, ("server/popmq_server", "sdk/popmq", "spark_connector/popmq_spark")),
         (past_the_seam, ABOVE_THE_SEAM),
+        (names_an_engine, ("server/popmq_server",)),
         (private_names, ROOM_FOLDERS + PUBLIC_TESTS),
         (from_test_modules, EVERYTHING),
         (too_long, EVERYTHING),
@@ -363,6 +372,7 @@ PUBLIC_TESTS = ("tests/sdk", "tests/cli", "tests/spark")
         "neither side of the transport knows the other",
         "no protocol, mode or half knows another",
         "nothing past the seam",
+        "one table of engines",
         "private means private",
         "no helpers in test modules",
         "short functions",
@@ -394,6 +404,7 @@ def test_every_package_of_the_wheel_is_a_room_with_walls() -> None:
     assert packages == set(ROOM_FOLDERS)
 
 
+ENGINES_FILE = "server/popmq_server/process/engines.py"
 RULE_FILE = "server/popmq_server/embedded/rules/delivery/pop.py"
 LOOP_FILE = "server/popmq_server/embedded/loop/broker.py"
 NATIVE_FILE = "server/popmq_server/protocols/native/native.py"
@@ -451,6 +462,7 @@ SERVER_FILE = "server/popmq_server/protocols/server.py"
         ),
         (past_the_seam, "server/popmq_server/protocols/entries.py", "from popmq_server.values import outgoing"),
         (past_the_seam, SERVER_FILE, "from popmq_server.embedded.loop.broker import Broker"),
+        (names_an_engine, "server/popmq_server/process/serving.py", "from popmq_server.embedded.loop import life"),
         (private_names, "spark_connector/popmq_spark/source.py", "from popmq._calls import pop_request"),
         (private_names, "spark_connector/popmq_spark/source.py", "import popmq\npopmq.client._stub"),
         (private_names, "tests/sdk/test_client.py", "from popmq.client import _parse"),

@@ -1,6 +1,6 @@
 """`python -m popmq_server`, `popmq serve`: flags, variables, file → Options → serve → drain. SIGHUP reloads.
 
-Exit codes: 0 stopped by SIGTERM or SIGINT · 2 wrong settings · 74 a commit or the last sync failed · 78 no start.
+Exit codes: 0 stopped by SIGTERM or SIGINT · 2 wrong settings · 74 the engine failed · 78 no start.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from popmq_server import logs
 from popmq_server.clock import SystemClock
-from popmq_server.errors import CommitFailed, StartError
+from popmq_server.errors import EngineFailed, StartError
 from popmq_server.line_writer import LineWriter
 from popmq_server.options import Options, addresses
 from popmq_server.process.allocator import return_large_blocks
@@ -48,8 +48,8 @@ def main(argv: list[str] | None = None) -> int:
     gc.disable()  # until `_settle`: what the start makes stays, and looking through it again and again takes a tenth
     try:
         return asyncio.run(_serve(argv, settings))
-    except CommitFailed as error:
-        log.critical("%s; a restart recovers what is on disk", error)
+    except EngineFailed as error:
+        log.critical("%s; %s", error, error.recovery)
         return EXIT_IO
     except StartError as error:
         if settings.options.log_format == "json":
@@ -64,8 +64,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _reserve_standard_files() -> None:
-    """Opens standard files that are closed on no file: the next one that is opened, such as the data file, would take
-    their number, and libraries write their last words to number 2.
+    """Opens standard files that are closed on no file: the next one that is opened would take their number, and
+    libraries write their last words to number 2.
     """
     for number in range(3):
         try:
@@ -75,9 +75,9 @@ def _reserve_standard_files() -> None:
 
 
 async def _serve(argv: list[str] | None, settings: Settings) -> int:
-    """Runs one broker until SIGTERM, SIGINT or a failed commit; returns the exit code.
+    """Runs one broker until SIGTERM, SIGINT or the failure of its engine; returns the exit code.
 
-    On a signal it closes the port, lets running calls end (options.DRAIN_S) and unlocks the folder.
+    On a signal it closes the port, lets running calls end (options.DRAIN_S) and closes the engine.
     """
     from popmq_server.process.reloading import (
         Reload,  # the broker: nine tenths of the start, and wrong settings end before it
@@ -101,15 +101,16 @@ async def _serve(argv: list[str] | None, settings: Settings) -> int:
         watched = asyncio.ensure_future(supervisor.watch(serving.alive))
         console = await _console(options, serving)
         stopped = asyncio.ensure_future(stop.wait())
-        await asyncio.wait((stopped, serving.broker.failed), return_when=asyncio.FIRST_COMPLETED)
+        life = serving.life
+        await asyncio.wait((stopped, life.failed), return_when=asyncio.FIRST_COMPLETED)
         watched.cancel()
         await console.stop()
         supervisor.say("STOPPING=1")
-        if serving.broker.failed.done():
-            log.critical("%s; a restart recovers what is on disk", serving.broker.failed.result())
+        if life.failed.done():
+            log.critical("%s; %s", life.failed.result(), life.words.recovery)
             return EXIT_IO
         # To the log, not to stdout: the reader of the lines above may have closed the pipe.
-        log.info("stopping: running calls end, then the folder is free")
+        log.info("stopping: running calls end, then %s", life.words.closed)
     return 0
 
 
@@ -143,7 +144,7 @@ def _output() -> LineWriter | None:
 def _settle() -> None:
     """Excludes the objects made by the start from garbage collection; they live until the process ends.
 
-    A collection of the oldest generation would block the writer for 30 ms: the modules alone are 50,000 objects. There
+    A collection of the oldest generation would block all threads for 30 ms: the modules alone are 50,000 objects. There
     is none before either, which would take a tenth of the start: less than a thousand of them are garbage.
     """
     gc.freeze()

@@ -8,7 +8,8 @@
     ├── Declined            a refusal with a code of apache.rocketmq.v2 (protocols/rocketmq/status.py)
     ├── StartError          the broker cannot start: one sentence with the cure, exit code 78 (EX_CONFIG)
     │   └── UnreadableRow     a row cannot be read: `popmq check` (store/row_formats.py, datafile/checksums.py)
-    └── CommitFailed        a commit failed although the disk has room: the process ends with code 74 (EX_IOERR)
+    └── EngineFailed        the engine is lost: the process ends with code 74 (EX_IOERR)
+        └── CommitFailed      a commit failed although the disk has room
 
     internal, always caught     defined in              becomes
     MapFull, DiskFault          store/lmdb.py           STORAGE_FULL, or CommitFailed
@@ -56,8 +57,16 @@ class UnreadableRow(StartError):
         self.key = key
 
 
-class CommitFailed(BrokerError):
-    """A commit failed with room on the disk. It is not retried: a restart recovers the data on disk."""
+class EngineFailed(BrokerError):
+    """The engine is lost, and the process ends. `recovery`: what happens then."""
+
+    recovery = "a restart begins again"
+
+
+class CommitFailed(EngineFailed):
+    """A commit failed with room on the disk. It is not retried."""
+
+    recovery = "a restart recovers what is on disk"
 
 
 class Refused(BrokerError):

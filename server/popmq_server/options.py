@@ -35,6 +35,8 @@ TRANSPORTS = ("auto", "python", "grpcio")
 TRANSPORT = os.environ.get("POPMQ_TRANSPORT", "auto")
 #: A client opens one connection, or a few; a proxy, or a network behind one address, opens those of all its clients.
 CONNECTIONS_PER_ADDRESS = 1_000
+#: What keeps the messages; process/engines.py starts them.
+ENGINES = ("embedded",)
 SYNC_MODES = ("full", "meta", "none")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
@@ -55,7 +57,7 @@ class Options(NamedTuple):
     sync: str = "full"  # full: fsync before every OK; meta, none: see `--help`
     tls_port: int = 0  # 0 = off; `popmq serve` opens TLS_PORT
     tls_only: bool = False  # `port` stays closed
-    tls_cert: pathlib.Path | None = None  # None: a development certificate, made in the data folder
+    tls_cert: pathlib.Path | None = None  # None: a development certificate, made where the engine has a place for it
     tls_key: pathlib.Path | None = None
     tls_client_ca: pathlib.Path | None = None  # None: clients are not asked for certificates
     tls_client_required: bool = False  # no client connects to the TLS port without a certificate of tls_client_ca
@@ -67,6 +69,7 @@ class Options(NamedTuple):
     metrics_host: tuple[str, ...] = HOSTS
     console_port: int = 0  # 0 = no console
     console_host: tuple[str, ...] = HOSTS
+    engine: str = "embedded"
 
 
 def hosts(given: str | Iterable[str]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from popmq_server.options import (
     CONNECTIONS_PER_ADDRESS,
+    ENGINES,
     HOST,
     LOG_FORMATS,
     LOG_LEVELS,
@@ -112,6 +113,7 @@ class Setting(NamedTuple):
     """One setting; `name` is its field in Options and its key in the file.
 
     `shown`: the default in words. `reload`: what SIGHUP reads again: "value", "content" of the named file, or nothing.
+    `engines`: those that it is for; () = all.
     """
 
     name: str
@@ -120,6 +122,7 @@ class Setting(NamedTuple):
     shown: str
     help: str
     reload: str = ""
+    engines: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
@@ -135,6 +138,11 @@ class Setting(NamedTuple):
         return TLS_PORT if self.name == "tls_port" else Options._field_defaults[self.name]
 
     @property
+    def meaning(self) -> str:
+        """Its help, with the engines that it is for if there are others."""
+        return self.help if self.engines in ((), ENGINES) else f"{self.help} (--engine {' or '.join(self.engines)})"
+
+    @property
     def is_switch(self) -> bool:
         return self.read is _switch
 
@@ -144,12 +152,31 @@ class Setting(NamedTuple):
         return self.read is _hosts
 
 
-def _choice(name: str, choices: tuple[str, ...], help: str, shown: str, reload: str = "") -> Setting:
-    return Setting(name, _one_of(*choices), f"{{{','.join(choices)}}}", shown, help, reload)
+#: Settings of the data folder and the data file.
+_EMBEDDED = ("embedded",)
+
+
+def _choice(
+    name: str,
+    choices: tuple[str, ...],
+    help: str,
+    shown: str,
+    reload: str = "",
+    engines: tuple[str, ...] = (),
+) -> Setting:
+    return Setting(name, _one_of(*choices), f"{{{','.join(choices)}}}", shown, help, reload, engines)
 
 
 SETTINGS = (
-    Setting("data", pathlib.Path, "DIR", "./popmq-data", "data folder, made when missing: one folder, one broker"),
+    _choice("engine", ENGINES, "what keeps the messages; embedded: a store in the data folder", "embedded"),
+    Setting(
+        "data",
+        pathlib.Path,
+        "DIR",
+        "./popmq-data",
+        "data folder, made when missing: one folder, one broker",
+        engines=_EMBEDDED,
+    ),
     Setting(
         "host",
         _hosts,
@@ -216,6 +243,7 @@ SETTINGS = (
         "SIZE",
         "64GiB, or what `popmq max-size` has set",
         "limit of the data file, e.g. 20GiB, from 16MiB to 64TiB",
+        engines=_EMBEDDED,
     ),
     _choice(
         "sync",
@@ -223,6 +251,7 @@ SETTINGS = (
         "full: an OK is on disk; meta: a power cut may lose the last commit, the store stays consistent; none: a power "
         "cut may lose what the system had not written, and may damage the store; a killed process never loses anything",
         "full",
+        engines=_EMBEDDED,
     ),
     _choice("transport", TRANSPORTS, "the HTTP/2 implementation: python (PopMQ's own) or grpcio; auto: python", "auto"),
     Setting(
@@ -276,7 +305,7 @@ def load(argv: list[str] | None, environ: Mapping[str, str]) -> Settings:
         given[name] = _Given(tuple(value) if BY_NAME[name].is_list else value, BY_NAME[name].flag)
     defaults = {setting.name: setting.default for setting in SETTINGS}
     options = Options(**{**defaults, **{name: one.value for name, one in given.items()}})
-    if why := _fault(options):
+    if why := _of_another_engine(options.engine, given) or _fault(options):
         raise SettingError(why)
     return Settings(
         options, {setting.name: given[setting.name].source for setting in SETTINGS if setting.name in given}
@@ -311,7 +340,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", metavar="FILE", help="settings in TOML; POPMQ_CONFIG names it too (default none)")
     for setting in SETTINGS:
-        text = f"{setting.help} (default {setting.shown})"
+        text = f"{setting.meaning} (default {setting.shown})"
         if setting.is_switch:
             parser.add_argument(setting.flag, action=argparse.BooleanOptionalAction, help=text)
         else:
@@ -384,6 +413,16 @@ def _read(setting: Setting, text: str, where: str) -> Value:
         return setting.read(text)
     except argparse.ArgumentTypeError as error:
         raise SettingError(f"{where}: {error}") from None
+
+
+def _of_another_engine(engine: str, given: Mapping[str, _Given]) -> str:
+    """The fault of a setting that was given and is not for this engine; "" = none."""
+    for setting in SETTINGS:
+        if setting.name in given and setting.engines and engine not in setting.engines:
+            source, which = given[setting.name].source, " or ".join(setting.engines)
+            named = source if source in (setting.flag, setting.variable) else f"{source}: {setting.name}"
+            return f"{named} is a setting of --engine {which}: leave it out with --engine {engine}"
+    return ""
 
 
 def _fault(options: Options) -> str:

@@ -1,22 +1,59 @@
-"""A server in front of the second engine (tests/engine/stub.py), as EmbeddedBroker is one in front of the first."""
+"""A broker of the second engine (tests/engine/stub.py), as EmbeddedBroker is one of the first."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from unittest import mock
 
 from popmq_server.clock import FakeClock
-from popmq_server.monitoring.metrics import Metrics
-from popmq_server.protocols.server import Server
+from popmq_server.contract.life import EngineNumbers, Words
+from popmq_server.options import Options
+from popmq_server.process.engines import FACTORIES
+from popmq_server.process.serving import Serving
 from tests.engine.stub import StubEngine
 from tests.wire.stubs import CALL_S
 
 
-class Served:
-    """A server in front of the stub, in an event loop of its own."""
+class StubLife:
+    """An engine that keeps nothing: it has no store, no folder, and no place for a certificate or a history."""
+
+    words = Words("the stub", "the stub failed", "nothing is left", "nothing is left")
 
     def __init__(self, clock: FakeClock) -> None:
-        self.clock = clock
+        self.labels = {"kept": "nowhere"}
+        self.engine = StubEngine(clock)
+        self.ended: list[str] = []
+
+    async def start(self) -> StubEngine:
+        self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        return self.engine
+
+    async def alive(self) -> None: ...
+
+    def parked(self) -> int:
+        return 0
+
+    async def numbers(self) -> EngineNumbers:
+        return EngineNumbers([], [], producers=0)
+
+    def certificate_folder(self) -> None: ...
+
+    def history(self) -> None: ...
+
+    def close_waits(self) -> None:
+        self.ended.append("waits")
+
+    async def close(self) -> None:
+        self.ended.append("engine")
+
+
+class Served:
+    """`popmq serve` with the stub, in an event loop of its own."""
+
+    def __init__(self, clock: FakeClock, *, metrics_port: int = 0, tls_port: int = 0) -> None:
+        self.clock, self.life = clock, StubLife(clock)
+        self._options = Options(engine="stub", port=0, metrics_port=metrics_port, tls_port=tls_port)
         self._open, self._loop = threading.Event(), asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run)
         self._failed: BaseException | None = None
@@ -30,17 +67,18 @@ class Served:
 
     async def _serve(self) -> None:
         self._done = asyncio.Event()
-        server = Server(StubEngine(self.clock), self.clock, Metrics())
-        self.endpoint = f"127.0.0.1:{server.open(('127.0.0.1',), 0)}"
-        await server.start()
-        self._open.set()
-        await self._done.wait()
-        await server.stop(0)
+        with mock.patch.dict(FACTORIES, stub=lambda *_: self.life):
+            async with Serving(self._options, self.clock) as self.serving:
+                self.endpoint = f"127.0.0.1:{self.serving.port}"
+                self._open.set()
+                await self._done.wait()
 
     def __enter__(self) -> Served:
         self._thread.start()
         assert self._open.wait(CALL_S)
         if self._failed is not None:  # at once: a test that waits for a port would wait for each of its cases
+            self._thread.join()
+            self._loop.close()
             raise self._failed
         return self
 

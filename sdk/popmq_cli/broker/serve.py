@@ -14,7 +14,7 @@ class _Serve(click.Command):
         from popmq_server.settings import CONFIG, SETTINGS, Setting
 
         def option(setting: Setting) -> click.Option:
-            flag, text = setting.flag, f"{setting.help}.  [default: {setting.shown}]"
+            flag, text = setting.flag, f"{setting.meaning}.  [default: {setting.shown}]"
             if setting.is_switch:
                 return click.Option([f"{flag}/--no-{flag[2:]}"], default=None, help=text)
             return click.Option([flag], metavar=setting.metavar, multiple=setting.is_list, help=text)

@@ -29,12 +29,14 @@ class Count:
 class CounterFamily:
     """Counts by labels. Without labels it is shown from the start, with them after its first count."""
 
-    def __init__(self, name: str, text: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
+    def __init__(self, name: str, text: str, labels: Sequence[str], registry: CollectorRegistry | None) -> None:
+        """`registry`: None: the caller registers it later, or never shows it."""
         self._name, self._text, self._labels = name, text, labels
         self._counts: dict[tuple[str, ...], Count] = {}
         if not labels:
             self.labels()
-        registry.register(self)
+        if registry is not None:
+            registry.register(self)
 
     def labels(self, *values: str) -> Count:
         """The count of these label values."""
@@ -90,13 +92,20 @@ class HistogramFamily:
     """Histograms by labels. `bounds`: upper bounds of the buckets, ascending; the last bucket has none."""
 
     def __init__(
-        self, name: str, text: str, labels: Sequence[str], bounds: tuple[float, ...], registry: CollectorRegistry
+        self,
+        name: str,
+        text: str,
+        labels: Sequence[str],
+        bounds: tuple[float, ...],
+        registry: CollectorRegistry | None,
     ) -> None:
+        """`registry`: as of CounterFamily."""
         self._name, self._text, self._labels, self._bounds = name, text, labels, bounds
         self._found: dict[tuple[str, ...], Observed] = {}
         if not labels:
             self.labels()
-        registry.register(self)
+        if registry is not None:
+            registry.register(self)
 
     def labels(self, *values: str) -> Observed:
         """The histogram of these label values."""

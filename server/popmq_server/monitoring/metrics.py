@@ -14,11 +14,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from popmq_server.contract.commands.numbers import (
     CommitNumbers,
-    GroupNumbers,
     ScheduleNumbers,
-    StoreNumbers,
-    TopicNumbers,
 )
+from popmq_server.contract.life import EngineNumbers
 from popmq_server.errors import Refused
 from popmq_server.monitoring.families import CounterFamily, HistogramFamily
 from popmq_server.monitoring.history import History
@@ -58,11 +56,7 @@ class Scrape(NamedTuple):
     now_ms: int
     wall_ms: int
     began_ms: int
-    topics: list[TopicNumbers]
-    groups: list[GroupNumbers]
-    producers: int
-    store: StoreNumbers
-    schedules: ScheduleNumbers
+    engine: EngineNumbers
 
 
 class KeyNumbers(NamedTuple):
@@ -91,11 +85,9 @@ class _Limits:
 
 
 class Metrics:
-    """The registry of one broker. `synced`: whether its commits are followed by an fsync.
+    """The registry of one broker. What only an engine with a store of its own counts is shown after `watch_store`."""
 
-    `store_format`: of the embedded engine's store."""
-
-    def __init__(self, *, synced: bool = True, store_format: str = "") -> None:
+    def __init__(self) -> None:
         self.registry = CollectorRegistry()
 
         def counter(name: str, text: str, *labels: str) -> CounterFamily:
@@ -103,6 +95,12 @@ class Metrics:
 
         def histogram(name: str, text: str, bounds: tuple[float, ...], *labels: str) -> HistogramFamily:
             return HistogramFamily(f"popmq_{name}", text, labels, bounds, self.registry)
+
+        def counter_of_store(name: str, text: str, *labels: str) -> CounterFamily:
+            return CounterFamily(f"popmq_{name}", text, labels, None)
+
+        def histogram_of_store(name: str, text: str, bounds: tuple[float, ...]) -> HistogramFamily:
+            return HistogramFamily(f"popmq_{name}", text, (), bounds, None)
 
         names = ("method", "group", "topic")
         self.calls = counter("calls", "Calls that ended, by popmq.v1 code, OK or CANCELLED", "method", "code")
@@ -118,33 +116,46 @@ class Metrics:
         self.call_seconds = histogram(
             "call_seconds", "From a call's arrival to its answer, waits of long polls included", _SECONDS, "method"
         )
-        self.lease_lateness = histogram(
+        self.lease_lateness = histogram_of_store(
             "lease_lateness_seconds", "How late leases were revived after their time", _SECONDS
         )
-        self.delayed_lateness = histogram(
+        self.delayed_lateness = histogram_of_store(
             "delayed_lateness_seconds", "How late delayed messages became visible after their time", _SECONDS
         )
         self.checks = counter("transaction_checks", "Checks of half messages that were sent to a live producer")
-        self.given_up = counter("transactions_given_up", "Half messages that were not ended in 15 checks or 72 h")
-        self.job_failures = counter("job_failures", "Pieces of maintenance that failed; the log has the reason", "name")
-        self.commit_commands = histogram("commit_commands", "Commands in one commit batch", _SIZES)
-        self.commit_seconds = histogram("commit_seconds", "Time of one commit, fsync included", _SECONDS)
-        self.fsyncs = counter("fsyncs", "Commits that were synced to disk")
+        self.given_up = counter_of_store(
+            "transactions_given_up", "Half messages that were not ended in 15 checks or 72 h"
+        )
+        self.job_failures = counter_of_store(
+            "job_failures", "Pieces of maintenance that failed; the log has the reason", "name"
+        )
+        self.commit_commands = histogram_of_store("commit_commands", "Commands in one commit batch", _SIZES)
+        self.commit_seconds = histogram_of_store("commit_seconds", "Time of one commit, fsync included", _SECONDS)
+        self.fsyncs = counter_of_store("fsyncs", "Commits that were synced to disk")
         self.waiters = Gauge("popmq_waiters", "Parked calls: long polls and WaitAvailable", registry=self.registry)
-        self.synced = synced
-        self._describe_process(store_format)
+        #: Whether commits are counted, and each is followed by an fsync.
+        self.has_store, self.synced = False, False
+        ProcessCollector(registry=self.registry)
         #: Commits since start, for GetStats; and of leases and delayed messages, how many were late and by how much.
         self.commits = 0
         self.lateness = dict.fromkeys(("revived", "revived_late_ms", "delayed_released", "delayed_late_ms"), 0)
         #: The last hour, for GetHistory; sampling.py fills it.
         self.history = History()
 
-    def _describe_process(self, store_format: str) -> None:
-        """Memory, CPU and open files of the process, and what it runs."""
-        ProcessCollector(registry=self.registry)
-        labels = {"version": release(), "python": platform.python_version(), "store_format": store_format}
+    def describe(self, **engine: str) -> None:
+        """Shows what runs; `engine`: labels of its engine."""
+        labels = {"version": release(), "python": platform.python_version(), **engine}
         build = Gauge("popmq_build_info", "What runs, in its labels; always 1", labels, registry=self.registry)
         build.labels(**labels).set(1)
+
+    def watch_store(self, *, synced: bool) -> None:
+        """Shows what the engine's own store counts. `synced`: whether each commit is followed by an fsync."""
+        self.has_store, self.synced = True, synced
+        for family in (
+            *(self.lease_lateness, self.delayed_lateness, self.given_up, self.job_failures),
+            *(self.commit_commands, self.commit_seconds, self.fsyncs),
+        ):
+            self.registry.register(family)
 
     def watch_jobs(self, names: Iterable[str]) -> None:
         """Shows each job from its start on, with 0 failures: the first one is then an increase."""
@@ -255,14 +266,16 @@ def _families(seen: Scrape | None) -> Iterator[Metric]:
     yield from _group_families(seen)
     yield from _topic_families(seen)
     text = "Session streams of producers that can answer for transactions"
-    yield GaugeMetricFamily("popmq_producers", text, value=seen.producers)
-    for name, text, value in (
-        ("used", "Bytes of the data file that hold something", seen.store.used_bytes),
-        ("limit", "Bytes that the data file may have", seen.store.map_bytes),
-        ("disk_free", "Free bytes of the disk under the data folder", seen.store.disk_free_bytes),
-    ):
-        yield GaugeMetricFamily(f"popmq_store_{name}_bytes", text, value=value)
-    yield from _schedule_families(seen.schedules)
+    yield GaugeMetricFamily("popmq_producers", text, value=seen.engine.producers)
+    if (store := seen.engine.store) is not None:
+        for name, text, value in (
+            ("used", "Bytes of the data file that hold something", store.used_bytes),
+            ("limit", "Bytes that the data file may have", store.map_bytes),
+            ("disk_free", "Free bytes of the disk under the data folder", store.disk_free_bytes),
+        ):
+            yield GaugeMetricFamily(f"popmq_store_{name}_bytes", text, value=value)
+    if (schedules := seen.engine.schedules) is not None:
+        yield from _schedule_families(schedules)
     text = "Seconds that the broker's time is behind the machine's clock; negative if it is ahead"
     yield GaugeMetricFamily("popmq_clock_behind_seconds", text, value=(seen.wall_ms - seen.now_ms) / 1000)
 
@@ -318,7 +331,7 @@ def _topic_families(seen: Scrape) -> Iterator[Metric]:
     """A gauge family for each number of a topic; dead-letter topics are reported with their groups."""
     for name, text in _TOPIC_GAUGES.items():
         family = GaugeMetricFamily(f"popmq_topic_{name}", text, labels=("topic",))
-        for row in seen.topics:
+        for row in seen.engine.topics:
             if not row.topic.is_dead_letter:
                 family.add_metric((row.topic.name,), getattr(row, name))
         yield family
@@ -331,25 +344,25 @@ def _group_families(seen: Scrape) -> Iterator[Metric]:
     for kind, names in kinds.items():
         for name, text in names.items():
             family = kind(f"popmq_group_{name}", text, labels=labels)
-            for row in seen.groups:
+            for row in seen.engine.groups:
                 family.add_metric((row.group, row.topic), getattr(row, name))
             yield family
     idle = GaugeMetricFamily(
         "popmq_group_idle_seconds", "Seconds since the group last read the topic, or since the start", labels=labels
     )
     left = GaugeMetricFamily("popmq_group_expires_seconds", "Seconds until an idle subscription expires", labels=labels)
-    for row in seen.groups:
+    for row in seen.engine.groups:
         idle.add_metric((row.group, row.topic), max(0, seen.now_ms - (row.read_ms or seen.began_ms)) / 1000)
         if row.expires_ms:
             left.add_metric((row.group, row.topic), max(0, row.expires_ms - seen.now_ms) / 1000)
     yield from (idle, left)
     oldest = GaugeMetricFamily("popmq_group_oldest_age_seconds", "Age of the oldest unfinished message", labels=labels)
-    for row in seen.groups:
+    for row in seen.engine.groups:
         age_ms = max(0, seen.now_ms - row.oldest_ms) if row.oldest_ms else 0
         oldest.add_metric((row.group, row.topic), age_ms / 1000)
     yield oldest
     # A group has one dead-letter topic for all its topics; with a topic label, a sum over topics would count it twice.
     dead = GaugeMetricFamily("popmq_group_dead", "Messages in the dead-letter topic", labels=("group",))
-    for group, count in {row.group: row.dead for row in seen.groups}.items():
+    for group, count in {row.group: row.dead for row in seen.engine.groups}.items():
         dead.add_metric((group,), count)
     yield dead

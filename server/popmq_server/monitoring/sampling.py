@@ -19,6 +19,7 @@ from popmq_server.clock import Clock, pause
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.numbers import GroupNumbers, R
 from popmq_server.contract.commands.queries import Listing
+from popmq_server.contract.life import Kept
 from popmq_server.contract.operations import A, Query
 from popmq_server.errors import Refused
 from popmq_server.monitoring import history_format
@@ -45,16 +46,6 @@ NOTED_A_TURN = 100
 SETTLE_S = 10.0
 #: The calls that a group's messages are counted by.
 _POPS, _ACKS = ("Pop", "Pull"), ("Ack", "UpdateOffsets")
-
-
-class Kept(Protocol):
-    """The file of the history."""
-
-    def read(self) -> bytes:
-        """Returns the content; b"" if no file can be read."""
-
-    def write(self, content: bytes) -> None:
-        """Replaces it, or leaves it as it is."""
 
 
 class _Group(NamedTuple):
@@ -99,7 +90,10 @@ class Asked(Protocol):
 
 
 class Sampler:
-    """Fills the history of `metrics`. `used_bytes`: of its store. Use it inside one event loop."""
+    """Fills the history of `metrics`. `used_bytes`: of its store. Use it inside one event loop.
+
+    `kept`: None: the history begins with each start.
+    """
 
     def __init__(
         self,
@@ -107,7 +101,7 @@ class Sampler:
         metrics: Metrics,
         engine: Asked,
         used_bytes: Callable[[], Awaitable[int]],
-        kept: Kept,
+        kept: Kept | None,
     ) -> None:
         self._clock, self._metrics, self._engine, self._used_bytes, self._kept = (
             clock,
@@ -128,7 +122,7 @@ class Sampler:
 
     def start(self) -> None:
         """Reads the file, and samples from now on."""
-        if raw := self._kept.read():
+        if self._kept is not None and (raw := self._kept.read()):
             try:
                 self._metrics.history = history_format.read(raw, self._clock.now_ms())
             except ValueError as error:
@@ -245,7 +239,7 @@ class Sampler:
         await asyncio.shield(self._saving)
 
     def _write(self) -> None:
-        if not self._metrics.history.number:
+        if self._kept is None or not self._metrics.history.number:
             return
         try:
             self._kept.write(history_format.written(self._metrics.history))

@@ -1,4 +1,4 @@
-"""One broker with its ports, inside an event loop: used by `popmq serve` and `popmq.testing`."""
+"""One engine with its ports, inside an event loop: used by `popmq serve` and `popmq.testing`."""
 
 import asyncio
 import contextlib
@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, TypeVar
 from popmq_server import logs, ports
 from popmq_server.clock import Clock, pause
 from popmq_server.contract.commands import queries
-from popmq_server.embedded.loop.broker import EmbeddedEngine
-from popmq_server.embedded.operations import StoreState
-from popmq_server.embedded.store.datafile.history_file import HistoryFile
-from popmq_server.embedded.store.formats import FORMAT
+from popmq_server.contract.engine import BasicEngine
+from popmq_server.contract.life import Life
 from popmq_server.errors import Refused, StartError
-from popmq_server.monitoring.history_format import is_history
 from popmq_server.monitoring.metrics import Metrics, Scrape
 from popmq_server.monitoring.port import MonitoringPort, ProbeAnswer
 from popmq_server.monitoring.sampling import Sampler
 from popmq_server.options import DRAIN_S, Options, Unnamed
+from popmq_server.process.engines import FACTORIES
 from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.protocols.answer_room import AnswerRoom
 from popmq_server.protocols.server import Server
@@ -52,7 +50,7 @@ class Serving:
     """
 
     def __init__(self, options: Options, clock: Clock, *, note_faults: bool = False) -> None:
-        """`note_faults`: the process is only this broker, and a signal that ends it is noted in the data folder."""
+        """`note_faults`: the process is only this broker, and a signal that ends it may be noted."""
         self._options = options
         self._note_faults = note_faults
         self._clock = clock
@@ -66,9 +64,12 @@ class Serving:
         self.left_out: list[tuple[str, str, int]] = []
 
     async def __aenter__(self) -> "Serving":
-        """Opens keys, HTTP port, store, scan, writer, and the port last, so that clients meet a ready broker."""
+        """Opens keys, HTTP port, engine, and the port last, so that clients meet a ready broker."""
         options = self._options
-        metrics = self._metrics = Metrics(synced=options.sync != "none", store_format=str(FORMAT))
+        metrics = self._metrics = Metrics()
+        factory = FACTORIES[options.engine]
+        life = self.life = factory(options, self._clock, metrics, AnswerRoom(), self._note_faults)
+        metrics.describe(**life.labels)
         keys = self._keys = Keys(options.access_keys, self._clock) if options.access_keys else None
         metrics.watch_keys(keys.numbers if keys is not None else list)
         metrics.watch_certificate(lambda: self._served.left_s() if self._served is not None else None)
@@ -76,16 +77,14 @@ class Serving:
         try:
             if options.metrics_port:
                 self._open_monitoring(options.metrics_host, options.metrics_port)
-            self.broker = EmbeddedEngine(
-                options, self._clock, metrics, note_faults=self._note_faults, room=AnswerRoom()
-            )
-            self._closing.push_async_callback(self.broker.close)
-            self._sample()
+            engine = await life.start()
+            self._closing.push_async_callback(life.close)
+            self._sample(engine)
             connections = options.connections_per_address
-            self._server = Server(self.broker, self._clock, metrics, keys, options.transport, connections)
+            self._server = Server(engine, self._clock, metrics, keys, options.transport, connections)
             self._closing.push_async_callback(self._server.stop, DRAIN_S)
-            self._closing.callback(lambda: self.broker.close_waits())
-            self._watch()
+            self._closing.callback(life.close_waits)
+            self._watch(life)
             if options.tls_port:
                 self._serve_tls()
             if not options.tls_only:
@@ -98,10 +97,15 @@ class Serving:
         return self
 
     def _serve_tls(self) -> None:
-        """Opens the TLS port. A port in use is an error only if a flag asked for TLS."""
-        options, made = self._options, self._certificate()
+        """Opens the TLS port. A port in use, or no certificate, is an error only if a flag asked for TLS."""
+        options = self._options
         named = options.tls_cert is not None or options.tls_client_ca is not None
         asked = options.tls_only or named or not isinstance(options.tls_port, Unnamed)
+        made = self._certificate()
+        if made is None and not asked:
+            return
+        if made is None:
+            raise StartError(f"--engine {options.engine} makes no certificate: name one by --tls-cert and --tls-key")
         try:
             self._server.open_tls(options.host, options.tls_port, made, options.tls_client_required)
         except StartError as error:
@@ -113,14 +117,16 @@ class Serving:
             self.certificate, self._served = made.cert, made
             self._closing.callback(asyncio.ensure_future(_warn_daily(made)).cancel)
 
-    def _certificate(self) -> "Certificate":
-        """The configured certificate, or the development certificate in the data folder."""
+    def _certificate(self) -> "Certificate | None":
+        """The configured certificate, or the development certificate, if the engine has a place for it."""
         from popmq_server.protocols.access.certificate import Certificate, development
 
         options = self._options
         if options.tls_cert and options.tls_key:
             return Certificate(options.tls_cert, options.tls_key, self._clock, options.tls_client_ca)
-        return development(options.data, options.host, self._clock, options.tls_client_ca)
+        if (folder := self.life.certificate_folder()) is None:
+            return None
+        return development(folder, options.host, self._clock, options.tls_client_ca)
 
     def reload(self) -> list[str]:
         """Reads the access keys and the certificate again, if their files changed; returns what changed.
@@ -132,7 +138,7 @@ class Serving:
         return [change for change in (keys, certificate) if change]
 
     def _open_monitoring(self, hosts: tuple[str, ...], port: int) -> None:
-        """Opens the HTTP port before the store is read, which may take long: probes are answered meanwhile."""
+        """Opens the HTTP port before the engine, whose start may take long: probes are answered meanwhile."""
         self._loop = asyncio.get_running_loop()
         probes = {"/healthz": self._healthy, "/readyz": self._ready}
         try:
@@ -148,34 +154,23 @@ class Serving:
         for one in opened:
             self._closing.callback(MonitoringPort(one, self._metrics.app(), probes).close)
 
-    def _watch(self) -> None:
+    def _watch(self, life: Life) -> None:
         """From here on a scrape also has the engine's numbers."""
-        broker, began_ms = self.broker, self._clock.now_ms()
+        began_ms = self._clock.now_ms()
 
         async def look() -> Scrape:
-            topics = await broker.ask(queries.Topics())
-            groups = await broker.ask(queries.Groups())
-            producers = len(broker.producers.streams())
-            schedules = (await broker.run(StoreState())).schedules
-            store = await broker.ask(queries.StoreSize())
-            now_ms, wall_ms = self._clock.now_ms(), self._clock.wall_ms()
-            return Scrape(now_ms, wall_ms, began_ms, topics, groups, producers, store, schedules)
+            numbers = await life.numbers()
+            return Scrape(self._clock.now_ms(), self._clock.wall_ms(), began_ms, numbers)
 
-        self._metrics.watch(
-            lambda: self._seen(look()),
-            lambda: (
-                broker.waiters.count + broker.watchers.count + broker.quota_waiters.count + broker.pulls.waiters.count
-            ),
-        )
+        self._metrics.watch(lambda: self._seen(look()), life.parked)
 
-    def _sample(self) -> None:
+    def _sample(self, engine: BasicEngine) -> None:
         """From here on the history of the numbers grows."""
-        broker, file = self.broker, HistoryFile(self._options.data, is_history)
 
         async def used_bytes() -> int:
-            return (await broker.ask(queries.StoreSize())).used_bytes
+            return (await engine.ask(queries.StoreSize())).used_bytes
 
-        sampler = Sampler(self._clock, self._metrics, broker, used_bytes, file)
+        sampler = Sampler(self._clock, self._metrics, engine, used_bytes, self.life.history())
         sampler.start()
         self._closing.push_async_callback(sampler.stop)
 
@@ -199,26 +194,26 @@ class Serving:
             raise
 
     async def alive(self) -> bool:
-        """Whether the writer answers; waits while it does not. Too many waiting requests are a sign of life."""
+        """Whether the engine answers; waits while it does not. Too many waiting requests are a sign of life."""
         try:
-            await self.broker.run(StoreState())
+            await self.life.alive()
         except Refused as refused:
             return refused.code == "BUSY"
         return True
 
     def _healthy(self) -> ProbeAnswer:
-        """Whether a restart would not help. A start is healthy: it may read the store for minutes."""
+        """Whether a restart would not help. A start is healthy: it may take minutes."""
         if self._phase == "starting":
             return ProbeAnswer(True, "starting")
-        if self.broker.failed.done():
-            return ProbeAnswer(False, "a commit failed; the process ends")
+        if self.life.failed.done():
+            return ProbeAnswer(False, f"{self.life.words.failure}; the process ends")
         return self._answers(pause(0), "the event loop")
 
     def _ready(self) -> ProbeAnswer:
-        """Whether clients are served. A full store is ready too: the acks that make room have to reach it."""
+        """Whether clients are served. A full one is ready too: the acks that make room have to reach it."""
         if self._phase != "serving":
             return ProbeAnswer(False, self._phase)
-        return self._answers(self.broker.run(StoreState()), "the writer")
+        return self._answers(self.life.alive(), self.life.words.worker)
 
     def _answers(self, question: Coroutine[object, object, object], what: str) -> ProbeAnswer:
         try:
@@ -235,6 +230,6 @@ class Serving:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Closes in reverse: parked Pops, the ports, the writer, the store, the HTTP port."""
+        """Closes in reverse: parked Pops, the ports, the engine, the HTTP port."""
         self._phase = "stopping"
         await self._closing.aclose()

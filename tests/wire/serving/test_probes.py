@@ -151,7 +151,7 @@ def test_a_failed_commit_is_not_healthy(broker: EmbeddedBroker, port: int) -> No
     done = threading.Event()
 
     def fail() -> None:
-        broker.serving.broker.failed.set_result(OSError("a sick disk"))
+        broker.serving.life.failed.set_result(OSError("a sick disk"))
         done.set()
 
     broker._loop.call_soon_threadsafe(fail)
