@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from popmq_remoting.connection.link import OnRequest, PeerLink
 from popmq_remoting.errors import BadFormat, ConnectionLost, DeadlineOver, RemotingError, TooBusy, Unreachable
 from popmq_remoting.wire.command import Request, Response
 from popmq_remoting.wire.signature import Credentials, signed
+
+_log = logging.getLogger("popmq_remoting")
 
 #: Bytes of a read.
 READ_BYTES = 256 << 10
@@ -77,10 +80,13 @@ class Peer:
         self._loop = asyncio.get_running_loop()
         self._breaker = Breaker(self._limits)
         self._link: PeerLink | None = None
+        #: Also those that retire.
+        self._open_links: set[PeerLink] = set()
         self._used_s = 0.0
         self._attempt: asyncio.Task[PeerLink] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking = False
+        self._kept = False
         self._closed = False
         self._connects = self._failures = self._unmatched = 0
 
@@ -123,7 +129,9 @@ class Peer:
 
     def keep(self) -> None:
         """Stays connected from now on, also without calls, so that the server can send requests."""
-        self._start(self._stay_connected())
+        if not self._kept:
+            self._kept = True
+            self._start(self._stay_connected())
 
     def numbers(self) -> PeerNumbers:
         """Counts since the start, and the state now."""
@@ -145,9 +153,11 @@ class Peer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._link is not None:
-            self._link.abort("closed here")
-            await self._link.gone
+        links = list(self._open_links)
+        for link in links:
+            link.abort("closed here")
+        for link in links:
+            await link.gone
 
     # ── Calls ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -230,13 +240,17 @@ class Peer:
 
     async def _prove(self, link: PeerLink) -> None:
         request = self._heartbeat() if self._heartbeat else self._probe
-        if request is not None:
-            await link.call(self._signed(request), self._loop.time() + self._limits.heartbeat_answer_s)
+        if request is None:
+            return
+        answer = await link.call(self._signed(request), self._loop.time() + self._limits.heartbeat_answer_s)
+        if self._heartbeat and answer.code:
+            _log.warning("%s answered a heartbeat with code %d: %s", self.address, answer.code, answer.remark)
 
     def _adopt(self, link: PeerLink) -> None:
         if self._link is not None:
             self._unmatched += self._link.unmatched
         self._link = link
+        self._open_links.add(link)
         self._connects += 1
         self._used_s = self._loop.time()
         self._breaker.succeeded()
@@ -246,6 +260,7 @@ class Peer:
 
     def _lost(self, link: PeerLink) -> None:
         """A server that accepts and says nothing, or speaks something else, is one that cannot be reached."""
+        self._open_links.discard(link)
         if not link.was_heard and not self._closed:
             self._failures += 1
             self._breaker.failed(self._loop.time())

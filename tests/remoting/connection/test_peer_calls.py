@@ -263,6 +263,19 @@ async def test_a_close_ends_the_calls_that_are_under_way_and_refuses_others() ->
         assert isinstance(await error_of(both.call()), Unreachable)
 
 
+@jumping
+async def test_a_close_also_ends_connections_that_retire() -> None:
+    async with pair() as both:
+        both.server.faults.add(Fault(Kind.SILENT), ECHO)
+        call = asyncio.create_task(both.call())
+        await until(lambda: both.server.counts[ECHO] == 1)
+        both.server.faults.add(answering(1500), ECHO)
+        await both.call()
+        await both.peer.close()
+        assert isinstance(await error_of(call), ConnectionLost)
+        await until(lambda: not both.server.clients)
+
+
 @pytest.mark.parametrize("address", ["", "host", "host:", ":9876", "host:0", "host:99999", "host:x", "host:²"])
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(BadFormat, match="write host:port"):

@@ -11,7 +11,7 @@ from popmq_remoting.requests import members, name_server
 from popmq_remoting.wire.signature import Credentials
 from tests.remoting.connection.certificates import Certificates
 from tests.remoting.connection.peers import ECHO, Pair, now_s, pair
-from tests.remoting.fake.faults import Fault, Kind
+from tests.remoting.fake.faults import Fault, Kind, answering
 from tests.remoting.jumping import jumping, passed, until
 
 HEARTBEAT = 34
@@ -142,12 +142,14 @@ async def test_a_name_servers_connection_that_was_idle_is_made_anew_before_it_is
 async def test_a_connection_that_is_kept_comes_back_by_itself() -> None:
     async with pair() as both:
         both.peer.keep()
+        both.peer.keep()
         await until(lambda: both.peer.numbers().connected)
         await both.server.stop()
         await until(lambda: both.peer.numbers().failures >= 3, 0.5)
         await both.server.start()
         await until(lambda: both.peer.numbers().connected, 0.5)
-        assert both.server.counts[HEARTBEAT] >= 2
+        await passed(1.0)
+        assert both.server.counts[HEARTBEAT] == 3  # of the first connection, of the probe, of the second one
 
 
 @jumping
@@ -171,6 +173,15 @@ async def test_a_name_server_is_proved_by_a_question_of_its_own_after_a_failure(
             await outcomes(both, 1)
             await asyncio.sleep(0.1)
         assert both.server.counts[101] == 1
+
+
+@jumping
+async def test_a_heartbeat_that_is_refused_is_logged_with_the_brokers_reason(caplog: pytest.LogCaptureFixture) -> None:
+    async with pair() as both:
+        both.server.faults.add(answering(16, "no such user"), HEARTBEAT)
+        await both.call()
+        await passed(1.0)
+        assert "answered a heartbeat with code 16: no such user" in caplog.text
 
 
 # ── Who is at the other end ──────────────────────────────────────────────────────────────────────────────────────────
