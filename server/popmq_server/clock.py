@@ -29,7 +29,7 @@ class Clock(Protocol):
     """The time source of the broker."""
 
     def ahead_ms(self, saved_ms: int) -> int:
-        """By how much a saved time is ahead, if that is too much to trust it; else 0."""
+        """Returns the lead of a saved time over the clock if it is too large to trust the time; else 0."""
 
     def anchor(self, saved_ms: int) -> None:
         """Called once at start with the time that the store saved last (0 = none)."""

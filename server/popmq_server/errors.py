@@ -197,7 +197,7 @@ class Later(Refused):
 
 
 def storage_full(why: str) -> Refused:
-    """No room for new messages; `why` contains the figures."""
+    """A refusal because there is no room for new messages; `why` contains the figures."""
     return NoRoom(why)
 
 

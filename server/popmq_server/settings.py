@@ -366,7 +366,7 @@ def _from_variables(environ: Mapping[str, str]) -> dict[str, _Given]:
 
 
 def _trimmed(text: str) -> str:
-    """Without white space around it, and without the byte order mark that some editors begin a file with."""
+    """Removes white space at both ends, and the byte order mark with which some editors begin a file."""
     return text.strip().removeprefix("\ufeff").strip()
 
 

@@ -20,7 +20,7 @@ from popmq_http2.server.listening import Listening
 CLIENT_S = 10.0
 #: Connections at a time; a further one ends the oldest that has sent no request. A scrape and two probes need three.
 CONNECTIONS_MAX = 64
-#: Seconds that a new connection waits at most for the place of the one that it ends.
+#: Seconds that a new connection waits at most for the place of the silent connection that it ends.
 PLACE_S = 1.0
 
 #: A connection; the stubs of socketserver also know datagrams.
@@ -45,7 +45,7 @@ class _Handler(WSGIRequestHandler):
     timeout = CLIENT_S  # type: ignore[assignment, unused-ignore]  # its base class has None
 
     def parse_request(self) -> bool:
-        """From here on the connection is not silent."""
+        """Parses the request, and notes that the connection is not silent any more."""
         if good := super().parse_request():
             self.server.asked(self.request)  # type: ignore[attr-defined]  # always a MonitoringPort
         return good

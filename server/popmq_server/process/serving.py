@@ -155,7 +155,7 @@ class Serving:
             self._closing.callback(MonitoringPort(one, self._metrics.app(), probes).close)
 
     def _watch(self, life: Life) -> None:
-        """From here on a scrape also has the engine's numbers."""
+        """Adds the engine's numbers to the scrapes."""
         began_ms = self._clock.now_ms()
 
         async def look() -> Scrape:
@@ -165,7 +165,7 @@ class Serving:
         self._metrics.watch(lambda: self._seen(look()), life.parked)
 
     def _sample(self, engine: BasicEngine) -> None:
-        """From here on the history of the numbers grows."""
+        """Begins to record the history of the numbers."""
 
         async def used_bytes() -> int:
             return (await engine.ask(queries.StoreSize())).used_bytes
@@ -175,7 +175,7 @@ class Serving:
         self._closing.push_async_callback(sampler.stop)
 
     def _seen(self, question: Coroutine[object, object, Scrape]) -> Scrape | None:
-        """None while the engine does not answer in time, and while the broker stops."""
+        """Returns the engine's numbers; None while it does not answer in time, and while the broker stops."""
         try:
             return self._run(question)
         except (TimeoutError, futures.CancelledError, Refused):

@@ -21,7 +21,7 @@ from popmq_server.values.message import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 
 class HistoryService:
-    """`engine`: tells what there is, and what the caller may see of it: the same as in GetStats."""
+    """`engine`: answers with the rows that the caller may see, as for GetStats."""
 
     def __init__(self, engine: BasicEngine, clock: Clock, metrics: Metrics) -> None:
         self._engine = engine

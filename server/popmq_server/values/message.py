@@ -155,13 +155,13 @@ def varint(value: int) -> bytes:
 
 
 def length_prefixed(texts: Sequence[bytes]) -> list[bytes]:
-    """Each text after its length as a varint, without a call for each: the texts of a batch have few lengths."""
+    """Puts the length of each text before it, as a varint. One call for all: the texts of a batch have few lengths."""
     sizes = list(map(len, texts))
     heads = {size: varint(size) for size in set(sizes)}
     return [heads[size] + text for size, text in zip(sizes, texts, strict=True)]
 
 
-#: Upper digits repeat: those of a time stay the same for 16 s, those of an offset for 16,384 messages.
+#: Cached, because upper digits repeat: of a time for 16 s, of an offset for 16,384 messages.
 _upper = functools.lru_cache(maxsize=4096)(varint)
 _SHORT = [bytes((value,)) for value in range(0x80)]
 

@@ -94,7 +94,7 @@ def _halves(kv: Transaction) -> dict[tuple[int, int], Half]:
 
 
 def _check_halves(kv: Transaction, state: State, halves: dict[tuple[int, int], Half]) -> Iterator[str]:
-    """Each with its bytes and its next check."""
+    """Each half message has its bytes and its next check."""
     for (topic_id, txn_id), half in halves.items():
         where = f"the half message {txn_id} of topic {topic_id}"
         if topic_id in state.purges:

@@ -44,7 +44,7 @@ def with_hashes(command: Send | Stage) -> Send | Stage:
 
 
 def _all_hashed(messages: Sequence[NewMessage]) -> tuple[Outgoing, ...]:
-    """All at once where no message has keys: a call for each message costs as much as its hash."""
+    """Hashes all messages at once if none has keys: a call for each message costs as much as its hash."""
     data, tags, ids, keys, extras = zip(*messages, strict=True) if messages else [()] * 5
     if any(keys):
         return tuple([_hashed(message) for message in messages])

@@ -26,7 +26,7 @@ CHECKS_QUEUED_BYTES_MAX = 8 << 20
 
 
 class CheckStream:
-    """One live producer. `next` is for the one who writes to it; all others offer checks or end it."""
+    """One live producer. Only the task that writes to it calls `next`; all others offer checks or end it."""
 
     def __init__(self, client_id: str, topics: frozenset[str], since_ms: int) -> None:
         self.client_id = client_id
@@ -92,7 +92,7 @@ class Producers:
         self._by_topic: dict[str, deque[CheckStream]] = {}
         #: By transaction: the stream in which a check is queued; one that the writer repeats moves to another stream.
         self._waits: dict[str, CheckStream] = {}
-        #: By transaction: the number of a check that is not counted yet, and who is writing it (None: it was written).
+        #: By transaction: the number of a check that is not counted yet, and the stream that writes it (None: written).
         self._uncounted: dict[str, tuple[int, CheckStream | None]] = {}
         self._closed = False
 

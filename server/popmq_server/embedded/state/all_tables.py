@@ -101,7 +101,7 @@ class AllTables:
         self.loose: Table[int, int] = derived(OWNER)
         #: CheckPoint → parts of its lease, where there are several.
         self.subs: Table[int, int] = derived()
-        #: Chunk → leased messages in it; the same by group and topic: oldest_leased.py.
+        #: Chunk → leased messages in it. The others have them by group and topic: oldest_leased.py.
         self.pins: Table[int, int] = derived()
         self.group_pins: Table[tuple[int, int, int], int] = derived()
         self.span_chunks: Table[tuple[int, int, int], tuple[int, ...]] = derived()

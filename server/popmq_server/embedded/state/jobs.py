@@ -186,7 +186,7 @@ class Job(abc.ABC):
             self.postpone(now_ms + (RETRY_MS if failure.full else POSTPONE_MS), failure.item)
 
     def place(self) -> Any:
-        """What a piece changes in memory, beside the tables: when the next one is due, and where it begins."""
+        """The state that a piece changes beside the tables: when the next piece is due, and where it begins."""
         return None
 
     def go_back(self, place: Any) -> None:

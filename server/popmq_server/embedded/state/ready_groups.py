@@ -64,7 +64,7 @@ class Ordered(Generic[M]):
         self._sorted = False
 
     def __iter__(self) -> Iterator[M]:
-        """In the order of their arrival. No change during the iteration."""
+        """The message groups in the order of their arrival. No change during the iteration."""
         if not self._sorted:
             self._came = dict(sorted(self._came.items(), key=lambda one: one[1]))
             self._sorted = True
@@ -152,7 +152,7 @@ def stopped_after(state: AllTables, where: GroupTopic, number: int, most: int) -
 
 
 def load_stopped(state: AllTables) -> None:
-    """At start: from the table of stopped message groups."""
+    """At start: loads the sorted numbers from the table of stopped message groups."""
     found: dict[GroupTopic, list[int]] = {}
     for key in state.stopped:
         where, number = _sorted_as(state, key)

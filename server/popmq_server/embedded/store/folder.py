@@ -130,7 +130,7 @@ class FolderLock:
     """
 
     def __init__(self, folder: pathlib.Path, *, writes: bool = True) -> None:
-        """Without `writes` it makes and changes no file."""
+        """Locks the folder. Without `writes` no file is made or changed."""
         self._folder = folder
         self._handles: list[int] = []
         try:

@@ -158,7 +158,7 @@ class Store:
         self.reserve = Reserve(folder, wanted=sync != "none")
 
     def _check_pages(self) -> None:
-        """After a start that a signal ended, it refuses any damage: the same page would end this process too."""
+        """Refuses any damage after a process that a signal ended: the same page would end this process too."""
         with open(self.folder / DATA_FILE, "rb") as file:
             if self._note is None or not self._note.ended_by:
                 return

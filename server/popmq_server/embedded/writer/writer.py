@@ -149,7 +149,7 @@ class Writer(Generic[T]):
                 raise TimeoutError(f"the writer has not finished what was due after {SETTLE_S:.0f} s")
 
     def _quiet(self) -> bool:
-        """No command waits or runs, and nothing is due."""
+        """Whether no command waits or runs, and nothing is due."""
         return not self._busy and not any(self._lanes) and not self._due()
 
     def _due(self) -> bool:

@@ -129,6 +129,6 @@ class Guarded:
         return self._engine.backup(bytes_per_s)
 
     def info(self) -> EngineInfo:
-        """For any key."""
+        """Any key may ask for the capabilities."""
         self._allow(KNOWN)
         return self._engine.info()

@@ -172,7 +172,7 @@ def _delivery(data_bytes: int, tail_bytes: int) -> bytes:
 
 @functools.lru_cache(maxsize=4096)
 def _place(attempt: int, queue: int) -> bytes:
-    """All fields before the number of the offset."""
+    """Encodes the fields before the number of the offset."""
     return b"\x18" + varint(attempt) + b"\x20" + varint(queue) + b"\x28"
 
 
@@ -188,7 +188,7 @@ def _visible(visible_ms: int, dead_lettered: bool, handle: str = "") -> pb.Invis
 
 
 def acked(answer: list[Refused | None]) -> pb.AckResponse:
-    """No results when all succeeded, which keeps a batch's answer to a few bytes."""
+    """Makes the answer: without results if all succeeded, which keeps the answer to a batch to a few bytes."""
     if not any(answer):
         return pb.AckResponse()
     return pb.AckResponse(

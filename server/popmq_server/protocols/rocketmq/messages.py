@@ -140,7 +140,7 @@ def _text(field: bytes, text: str) -> bytes:
 
 
 def _checked(message: pb.Message) -> NewMessage:
-    """All checks, and the message as it is stored."""
+    """Checks a message; returns it as it is stored. Raises Declined."""
     system = message.system_properties
     _check_body(message.body)
     _check_words(system)

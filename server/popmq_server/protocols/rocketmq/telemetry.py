@@ -178,8 +178,8 @@ class TelemetryService:
         self._merge_backoff(agreed.backoff_policy, group, call)
 
     def _merge_backoff(self, policy: pb.RetryPolicy, group: Group | None, call: RocketmqCall) -> None:
-        """Whole seconds, at least 1: one client reads nothing finer. To Node the number of milliseconds as seconds:
-        its ordered push consumers wait that long before they try again by themselves, and with less they give up.
+        """Sets the attempts and the delays, in whole seconds, at least 1: one client reads nothing finer. Node gets the
+        milliseconds as seconds: its ordered push consumers try again by themselves after them, and give up with less.
         """
         policy.max_attempts = group.max_attempts if group else PRODUCER_ATTEMPTS
         delays_ms: tuple[int, ...] = tuple(seconds * 1000 for seconds in LADDER_S)

@@ -45,7 +45,7 @@ from popmq_server.values.handles import (
 )
 from popmq_server.values.records import Group
 
-#: Members that one command releases in a commit, each some 20 µs; what a change counts: a dead letter is dearer.
+#: Members that one command releases in a commit, each some 20 µs; and the count of a change: a dead letter is dearer.
 MOVES_MAX, _MOVES = 500, {"extend": 0, "release": 1, "reject": 2}
 
 

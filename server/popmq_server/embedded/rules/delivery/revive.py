@@ -99,7 +99,7 @@ class Reviving(Job):
         self._noted = 0
 
     def next_ms(self, tx: Tx) -> int | None:
-        """Each commit asks, so it looks at one key only, unless something is postponed."""
+        """When the next lease ends. Each commit asks, so one key is read, unless something is postponed."""
         if self._lacking:
             return tx.now_ms
         if self._skipped.next_ms() is not None or self.postponed:
@@ -158,7 +158,7 @@ class Reviving(Job):
         self._skipped.lacks_pages(DUE_KEY.pack(alone.due_ms, *alone.lease), now_ms)
 
     def committed(self) -> None:
-        """Its limits stay low while leases lack adjacent pages, so that each of them fails alone."""
+        """The limits stay low while leases lack adjacent pages, so that each of these leases fails alone."""
         self._failed.clear()
         del self._lacking[: self._noted]
         if self._skipped.any_lacks_pages:

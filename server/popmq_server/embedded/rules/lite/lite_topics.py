@@ -211,8 +211,8 @@ def is_needed(tx: Tx, topic: Topic) -> bool:
 #
 #   remove   idle ──▶ its name is removed, its counts leave its parent's; so do its keys if they fit into the piece
 #            otherwise ──▶ `purge` 12 → lite 3 (its parent)
-#   step     removes keys of a large one in pieces; the last piece clears its tables
-#   orphans  the same for lite topics of a removed parent: no client can name them, their leases were dropped before
+#   step     removes keys of a large lite topic in pieces; the last piece clears its tables
+#   orphans  removes those of a removed parent: no client can name them, their leases were dropped before
 
 #: The minimum that one removal takes from the keys of a piece.
 KEYS_EACH = 10

@@ -172,7 +172,7 @@ def _update_retry(tx: Tx, command: UpdateOffsets) -> Moved:
 
 
 def query(tx: Tx, command: QueryOffsets | NextOffsets) -> Rows[OffsetsOfQueue]:
-    """Answers for each queue of a topic, or the one of a retry topic. Does not fix the group's start.
+    """Answers for each queue of a topic, or the one queue of a retry topic. Does not fix the group's start.
 
     Looks at some groups for the least committed offsets, from the last one to the first: those that leave the topic
     meanwhile do not make it skip any.
@@ -254,7 +254,7 @@ def reset(tx: Tx, command: ResetOffsets) -> Reset:
 
 
 def clone(tx: Tx, command: CloneOffsets) -> Reset:
-    """Moves a group to the position of another one, without that one's leased messages and retries."""
+    """Moves a group to the position of another group; leased messages and retries of that group stay with it."""
     group, topic = resolve(tx, command.topic, command.group)
     source = resolve(tx, command.topic, command.from_group)[0] if tx.group(command.from_group) else None
     if source is None:

@@ -79,7 +79,7 @@ class Keeping:
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """What is noted, and what is left to copy."""
+        """The noted chunks, and the chunks that are left to copy."""
         noted = self._not_before_ms, self._sizes, self._topics, self._expected, self._leased
         return noted, len(self._sizes), self._uncopied, len(self._uncopied)
 

@@ -63,7 +63,7 @@ class CheckingBack(Job):
         super().__init__()
         #: When the search for old half messages continues, and at which topic.
         self._look_ms = self._look_at = 0
-        #: Not before this time the next ones are given up: those that are due found no pages.
+        #: The next half messages are given up no earlier than this: those that are due found no pages.
         self._give_up_ms = 0
 
     def place(self) -> Any:
