@@ -321,7 +321,7 @@ def parse(argv: list[str] | None = None) -> Settings:
 
 
 class _Parser(argparse.ArgumentParser):
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_args(self, args: Value = None, namespace: Value = None) -> Value:
         """Names the nearest flag for one that does not exist; argparse itself does not."""
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:

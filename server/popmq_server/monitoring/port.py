@@ -26,7 +26,7 @@ PLACE_S = 1.0
 #: A connection; the stubs of socketserver also know datagrams.
 Request: TypeAlias = Any
 #: Of WSGI.
-Environ = dict[str, Any]
+Environ = dict[str, str]
 Start = Callable[..., object]
 App = Callable[[Environ, Start], Iterable[bytes]]
 

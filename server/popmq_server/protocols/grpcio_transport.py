@@ -31,7 +31,7 @@ _OPTIONS = (
 
 #: A grpc.RpcMethodHandler and a grpc.HandlerCallDetails. Functions are coroutines here, which the stubs do not know.
 Handler: TypeAlias = Any
-Details: TypeAlias = Any
+Details = Handler
 
 
 class GrpcioTransport:
@@ -40,7 +40,7 @@ class GrpcioTransport:
     def __init__(self, authentication: Authentication | None, message_bytes: int) -> None:
         options = (*_OPTIONS, ("grpc.max_receive_message_length", message_bytes))
         interceptors = [_Interceptor(authentication)] if authentication else []
-        self._server: Any = grpc.aio.server(options=options, interceptors=interceptors)
+        self._server = grpc.aio.server(options=options, interceptors=interceptors)
         self._started = False
 
     def register(self, service: str, methods: Mapping[str, ServedMethod]) -> None:

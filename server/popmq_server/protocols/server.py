@@ -5,7 +5,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from google.protobuf import any_pb2, duration_pb2, timestamp_pb2
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -48,7 +48,7 @@ from popmq_server.protocols.probes import HEALTH, REFLECTIONS, HealthService, Re
 from popmq_server.protocols.refusals import refuse
 from popmq_server.protocols.rocketmq.service import SERVICE, RocketmqService
 from popmq_server.protocols.traffic import Traffic
-from popmq_server.protocols.transport import PythonTransport, ServedMethod, Transport
+from popmq_server.protocols.transport import PythonTransport, Requests, ServedMethod, Transport
 
 if TYPE_CHECKING:
     from popmq_server.protocols.access.certificate import Certificate
@@ -66,8 +66,6 @@ Method = Callable[[bytes], Awaitable[Message | bytes]]
 #: Binds a port on several hosts; returns the port bound. Raises ports.NotOpened.
 Bind = Callable[[tuple[str, ...], int], int]
 StreamMethod = Callable[[AsyncIterator[bytes]], AsyncGenerator[Message, None]]
-#: What a handler of a stream gets: the bytes of one request, or an iterator over those of many.
-Requests: TypeAlias = Any
 
 
 class Server:

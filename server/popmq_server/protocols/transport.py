@@ -15,7 +15,7 @@ import ssl
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import grpc
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from popmq_server.protocols.authentication import Authentication
 
 _ALPN = ["h2"]
+#: What a handler gets: the bytes of one request, or an iterator over those of a stream.
+Requests: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class PythonTransport:
             status, message, metadata = ending(refused)
             raise Aborted(Code(status.value[0]), message, metadata) from None
 
-    async def _identified(self, method: ServedMethod, request: Any, call: Call) -> object:
+    async def _identified(self, method: ServedMethod, request: Requests, call: Call) -> object:
         """Runs the handler of a method for a caller with a valid key."""
         await self._identify(call, 0 if method.streams_in else len(request))
         return await method.handle(request, call)

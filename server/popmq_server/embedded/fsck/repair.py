@@ -17,7 +17,7 @@ import re
 import shutil
 import sys
 from collections.abc import Generator, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from popmq_server.embedded.fsck.check import CHECK_MAP_BYTES, check
 from popmq_server.embedded.state.rows import LITE_NAME
@@ -47,8 +47,9 @@ from popmq_server.embedded.store.keys import (
     U64,
 )
 from popmq_server.embedded.store.lmdb import DiskFault, MapFull, Transaction, refused_by_system
-from popmq_server.embedded.store.row_formats import RowReader
+from popmq_server.embedded.store.row_formats import Record, RowReader
 from popmq_server.embedded.store.store import FORMAT_ROW, Store, reading
+from popmq_server.embedded.store.table import Item
 from popmq_server.errors import CommitFailed, StartError, UnreadableRow
 from popmq_server.values.limits import (
     DELAYS_MS_DEFAULT,
@@ -331,7 +332,7 @@ _GROUP = {
     "created_ms": 0,
 }
 _TOPIC = {"by_age": False, "keep_ms": KEEP_MS_DEFAULT, "created_ms": 0}
-_KINDS: dict[str, tuple[str, Any]] = {"topic": ("t", Topic), "group": ("g", Group)}
+_KINDS: dict[str, tuple[str, Record]] = {"topic": ("t", Topic), "group": ("g", Group)}
 
 
 def mended(kv: Transaction, table: str, key: bytes) -> bytes | None:
@@ -348,7 +349,7 @@ def mended(kv: Transaction, table: str, key: bytes) -> bytes | None:
     return json.dumps(row, ensure_ascii=False).encode() if row["name"] else None
 
 
-def _readable(record: Any, text: str) -> Iterator[tuple[str, Any]]:
+def _readable(record: Record, text: str) -> Iterator[tuple[str, Item]]:
     """The fields that can be read, of the kind that the record expects."""
     for name in record._fields:
         found = re.search(f'"{name}": ', text)
@@ -362,7 +363,7 @@ def _readable(record: Any, text: str) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-_EXPECTED: dict[Any, tuple[type, ...]] = {str: (str,), int: (int,), bool: (bool,), tuple[int, ...]: (list,)}
+_EXPECTED: dict[object, tuple[type, ...]] = {str: (str,), int: (int,), bool: (bool,), tuple[int, ...]: (list,)}
 _EXPECTED |= {
     kind: (int,) for record in (Topic, Group) for kind in record.__annotations__.values() if kind not in _EXPECTED
 }

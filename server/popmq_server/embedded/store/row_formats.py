@@ -11,7 +11,7 @@ takes the unknown fields from the stored row, so memory does not keep them.
 import json
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from popmq_server.embedded.store.keys import (
     I64,
@@ -24,7 +24,7 @@ from popmq_server.embedded.store.table import Item, StoreChange
 from popmq_server.errors import UnreadableRow
 
 #: The fields of a row, by name: of several types.
-Fields = dict[str, Any]
+Fields = dict[str, Item]
 Write = Callable[[Item], bytes]
 Read = Callable[[bytes | memoryview], Item]
 

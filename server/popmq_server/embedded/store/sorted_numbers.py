@@ -5,12 +5,11 @@ spans      key → its spans                ascending        copied when a span 
 """
 
 import bisect
-from typing import Any
 
-from popmq_server.embedded.store.table import Table
+from popmq_server.embedded.store.table import Item, Table
 
 #: Of any table.
-Key = tuple[Any, ...]
+Key = tuple[Item, ...]
 Numbers = Table[Key, tuple[int, ...]]
 
 

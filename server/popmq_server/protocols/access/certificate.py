@@ -17,7 +17,7 @@ import tempfile
 import threading
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -231,7 +231,7 @@ def _new_key() -> bytes:
 
 def _make(names: list[x509.GeneralName], now: datetime, pem: bytes) -> bytes:
     """A certificate of the key, self-signed, and not a CA: some TLS libraries refuse a CA certificate from a server."""
-    key: Any = serialization.load_pem_private_key(pem, None)
+    key = cast(ec.EllipticCurvePrivateKey, serialization.load_pem_private_key(pem, None))
     common = f"{_COMMON_NAME}, {socket.gethostname()}"[:_COMMON_NAME_MAX]
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
     made = (

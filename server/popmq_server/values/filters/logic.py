@@ -18,8 +18,10 @@ Number: TypeAlias = int | float
 Truth: TypeAlias = bool | None
 Value: TypeAlias = str | Number | Truth
 Properties: TypeAlias = Mapping[str, str]
+#: A Value, in the code of an operator that its parts were checked for.
+Known: TypeAlias = Any
 #: A compiled part of an expression: maps a message's properties to a Value, or to TRUE, FALSE or NULL.
-Run: TypeAlias = Callable[[Properties], Any]
+Run: TypeAlias = Callable[[Properties], Known]
 Decide: TypeAlias = Callable[[Properties], Truth]
 
 # Python accepts more numbers than these ("nan", "1_000", " 5", digits of other scripts); they are texts here. Whole

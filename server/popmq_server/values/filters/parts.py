@@ -13,7 +13,7 @@ import math
 import operator
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from lark import Token, Tree
 from lark.visitors import Interpreter
@@ -23,6 +23,7 @@ from popmq_server.values.filters import logic
 from popmq_server.values.filters.errors import refusal
 from popmq_server.values.filters.logic import (
     Decide,
+    Known,
     Number,
     Properties,
     Run,
@@ -54,7 +55,7 @@ class Part(NamedTuple):
     sort: Sort
     run: Run
     constant: bool = False
-    value: Any = None
+    value: Known = None
 
 
 class Builder(Interpreter[Token, Part]):
@@ -271,7 +272,7 @@ def _ordered(left: Part, holds: Callable[[Number, Number], bool], right: Part) -
     return run
 
 
-def _literal(sort: Sort, value: Any) -> Part:
+def _literal(sort: Sort, value: Known) -> Part:
     return Part(sort, lambda properties: value, True, value)
 
 
