@@ -48,6 +48,15 @@ READERS: dict[str, Callable[[Response], Any]] = {
     "106": lambda answer: read_cluster(answer.body).brokers,
     "201": groups.group_table,
     "202": topics.queue_table,
+    "204": members.connections,
+    "206": name_server.topics,
+    "219": lambda answer: bodies.table(answer, "table"),
+    "222": topics.queue_table,
+    "300": lambda answer: bodies.names(answer, "groupList"),
+    "307": lambda answer: answer.expect().body,
+    "309": lambda answer: answer.expect().body,
+    "32": field("timestamp"),
+    "343": lambda answer: bodies.names(answer, "topicList"),
     "203": members.connections,
     "208": topics.queue_table,
     "224": name_server.topics,
@@ -61,7 +70,10 @@ READERS: dict[str, Callable[[Response], Any]] = {
     "200054": popping.has_messages,
 }
 #: Answers without anything in them but their code.
-PLAIN = {"15", "17", "34", "37", "42", "100", "200", "370", "401", "200051", "200151"}
+PLAIN = {
+    *("15", "17", "34", "35", "36", "37", "42", "100", "102", "200", "207", "215", "216", "314"),
+    *("370", "401", "200051", "200151"),
+}
 #: Numbers that may be 0, and a change that needs its handle.
 OTHERS = {"29", "31", "200053"}
 

@@ -346,6 +346,62 @@ async def test_members_of_a_group_are_connections_and_queues_can_be_locked(rocke
         assert members.ids(await broker.call(members.member_ids("nobody"))) == []
 
 
+async def test_a_broker_relays_questions_to_the_member_that_they_name(rocketmq: RocketMQCluster) -> None:
+    async def serve(request: Request) -> Response | None:
+        if request.code in (307, 309):
+            return Response(0, body=f"answer of {request.fields['clientId']} to {request.code}".encode())
+        return None
+
+    async with broker_of(rocketmq, serve) as broker:
+        await broker.create(queues=1)
+        await broker.send(b"x")
+        (row,) = await broker.popped(1)
+        said = members.Membership(broker.group, (members.MemberSubscription(broker.topic),))
+        beat = members.heartbeat("c1", [broker.topic], [said])
+        peer = broker.cluster.peer(await broker.cluster.address("a", soon()), "member c1", lambda: beat)
+        await peer.beat()
+        told = await broker.call(members.running_info(broker.group, "c1", with_stack=True))
+        assert told.expect().body == b"answer of c1 to 307"
+        directly = members.consume_directly(broker.group, "c1", broker.topic, row.message.offset_id, "a")
+        assert (await broker.call(directly)).expect().body == b"answer of c1 to 309"
+        (producer,) = members.connections(await broker.call(members.producers(broker.topic)))
+        assert producer.client_id == "c1"
+        (await peer.call(members.unregister("c1", consumer=broker.group), soon())).expect()
+        assert members.ids(await broker.call(members.member_ids(broker.group))) == []
+
+
+async def test_groups_are_moved_copied_and_deleted(rocketmq: RocketMQCluster) -> None:
+    async with broker_of(rocketmq) as broker:
+        await broker.create(queues=1)
+        topic, group, other = broker.topic, broker.group, f"{broker.group}-copy"
+        for number in range(3):
+            await broker.send(b"%d" % number)
+        await readable(broker, 0, 3)
+        (await broker.call(groups.create_group(groups.GroupConfig(other)))).expect()
+        (await broker.call(groups.update_offset(group, topic, 0, 1))).expect()
+        assert bodies.names((await broker.call(groups.groups_of_topic(topic))).expect(), "groupList") == [group]
+        assert bodies.names((await broker.call(groups.topics_of_group(group))).expect(), "topicList") == [topic]
+        (await broker.call(groups.clone_offsets(group, other, topic))).expect()
+        assert (await broker.call(groups.query_offset(other, topic, 0))).expect().number("offset") == 1
+        (await broker.call(groups.reset_offset(group, topic, 0, 2))).expect()
+        assert [row.message.body for row in await broker.popped(1)] == [b"2"]
+        earliest = (await broker.call(groups.earliest_time(topic, 0))).expect().number("timestamp")
+        assert abs(earliest - now_ms()) < 600_000
+        message = (await by_offset(broker, 0))[0]
+        (await broker.call(pulling.send_back(group, topic, message, pulling.DEAD_LETTER, 16))).expect()
+        (await broker.call(groups.delete_group(other))).expect()
+        assert other not in groups.group_table(await broker.call(groups.all_groups()))
+        (await broker.call(topics.delete_topic(topic))).expect()
+        told = await broker.cluster.name_servers.tell_all(name_server.delete_topic(topic, "c"), soon())
+        assert [answer.code for answer in told.values() if isinstance(answer, Response)] == [0]
+        assert (await broker.call(topics.get_topic(topic))).code == 17
+
+
+async def by_offset(broker: Broker, offset: int) -> list[StoredMessage]:
+    asked = pulling.BrokerPull(broker.topic, broker.group, 0, offset)
+    return pulling.pulled(await broker.call(pulling.pull(asked))).messages
+
+
 async def test_name_servers_keep_keys_and_values(rocketmq: RocketMQCluster) -> None:
     async with broker_of(rocketmq) as broker:
         servers = broker.cluster.name_servers
@@ -353,6 +409,11 @@ async def test_name_servers_keep_keys_and_values(rocketmq: RocketMQCluster) -> N
         await servers.tell_all(name_server.put_kv("POPMQ", broker.topic, "a:4;b:4"), soon())
         answer = await servers.ask(name_server.get_kv("POPMQ", broker.topic), soon())
         assert answer.expect().text("value") == "a:4;b:4"
+        listed = bodies.table(await servers.ask(name_server.list_kv("POPMQ"), soon()), "table")
+        assert listed[broker.topic] == "a:4;b:4"
+        await servers.tell_all(name_server.delete_kv("POPMQ", broker.topic), soon())
+        assert (await servers.ask(name_server.get_kv("POPMQ", broker.topic), soon())).code == 22
+        assert "BenchmarkTest" in name_server.topics(await servers.ask(name_server.all_topics(), soon()))
 
 
 async def test_brokers_and_name_servers_speak_tls_on_the_same_ports(rocketmq: RocketMQCluster) -> None:

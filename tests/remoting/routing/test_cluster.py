@@ -465,6 +465,27 @@ async def test_a_broker_asks_a_producer_about_its_transaction_and_the_end_is_com
 
 
 @jumping
+async def test_a_pop_that_is_answered_at_once_without_reason_has_no_messages() -> None:
+    async with FakeCluster() as fake, client(fake) as cluster:
+        fake.create("t")
+        await send(cluster, b"x")
+        fake.brokers["a"].faults.add(answering(210, "the broker has waited for too long"), 200050, times=3)
+        assert [(await pop(cluster)).rows for _ in range(3)] == [[], [], []]
+        assert len((await pop(cluster)).rows) == 1
+
+
+@jumping
+async def test_a_change_that_is_answered_without_numbers_came_too_late() -> None:
+    async with FakeCluster() as fake, client(fake) as cluster:
+        fake.create("t", queues=1)
+        await send(cluster, b"x")
+        (row,) = (await pop(cluster, ordered=True)).rows
+        fake.brokers["a"].faults.add(Fault(Kind.EMPTY_HEADER), 200053)
+        answer = await cluster.call("a", popping.change("t", "g", row.handle, 1_000), soon())
+        assert popping.changed(answer, row.handle) is None
+
+
+@jumping
 async def test_one_code_answers_for_a_whole_batch() -> None:
     async with FakeCluster() as fake, client(fake) as cluster:
         fake.create("t")
