@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from popmq_server.clock import FakeClock
-from popmq_server.embedded.rules.topics import topic
+from popmq_server.embedded.rules.topics import chunk
 from popmq_server.embedded.store import table
 from tests.engine.rig import Rig
 
@@ -38,7 +38,7 @@ def clock() -> FakeClock:
 @pytest.fixture
 def a_chunk_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every commit creates a new chunk per topic, even a small one: for tests of chunks and index blocks."""
-    monkeypatch.setattr(topic, "OPEN_BYTES_MAX", 0)
+    monkeypatch.setattr(chunk, "OPEN_BYTES_MAX", 0)
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ from popmq_server import options
 from popmq_server.contract.capabilities import CAPABILITIES
 from popmq_server.contract.commands import sessions
 from popmq_server.embedded.loop import heartbeats, long_poll
-from popmq_server.embedded.rules.delivery import owner, token_pop
+from popmq_server.embedded.rules.delivery import token_pop
 from popmq_server.embedded.rules.sending import dedup, stages, transaction
+from popmq_server.embedded.state import owners
 from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import RETRYABLE
 from popmq_server.protocols import entries, server, validation
@@ -84,7 +85,7 @@ LIMITS = {
     "request numbers are remembered": f"{dedup.DEDUP_KEEP_MS // 60_000} min",
     "a session without a heartbeat, a lock of a queue": f"{heartbeats.SESSION_MS // 1_000} s, "
     f"{sessions.LOCK_MS // 1_000} s",
-    "kept without a call: an owner, a subscription": f"{owner.OWNER_KEEP_MS // 86_400_000} days, "
+    "kept without a call: an owner, a subscription": f"{owners.OWNER_KEEP_MS // 86_400_000} days, "
     f"{limits.EXPIRY_MS_MIN // 3_600_000} h – {limits.EXPIRY_MS_MAX // (365 * 86_400_000)} years by the group "
     f"(default {records.SUBSCRIPTION_EXPIRY_MS // 86_400_000} days; 0 = kept)",
     "a request on the wire": f"{size(server.MESSAGE_BYTES)}, then the transport "

@@ -44,7 +44,7 @@ def staged() -> Iterator[Staged]:
     seen, flush = Staged(), topic.flush
 
     def counting(tx: Tx) -> None:
-        requests = [request for staged in tx.staged.values() for request in staged]
+        requests = [request for staged in tx.state.staged.values() for request in staged]
         seen.commits[-1] += sum(len(one.data) for request in requests for one in request.messages)
         flush(tx)
 

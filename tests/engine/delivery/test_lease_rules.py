@@ -303,7 +303,7 @@ def test_memory_holds_unfinished_deliveries_and_nothing_of_finished_ones(rig: Ri
         rounds(rig, count, random.Random(count))
         assert (rig.numbers().in_flight, rig.numbers().retry, rig.numbers().backoff) == (0, 0, 0)
         with rig.tables() as state:
-            sizes.append([len(list(table)) for table in state.transactional])
+            sizes.append([len(list(table)) for table in state.tables.with_layers()])
     assert sizes[0] == sizes[1]
 
 

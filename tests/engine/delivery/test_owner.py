@@ -6,8 +6,8 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.embedded.rules.delivery import token_pop
-from popmq_server.embedded.rules.delivery.owner import OWNER_KEEP_MS
 from popmq_server.embedded.rules.delivery.revive import REVIVE_MEMBERS_MAX
+from popmq_server.embedded.state.owners import OWNER_KEEP_MS
 from popmq_server.values.leased import Leased
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, deliveries, numbered, refusal, refusals, sealing
 

@@ -9,7 +9,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract import commands as ask
 from popmq_server.embedded import operations
 from popmq_server.embedded.rules.delivery import lease_history, session_lease
-from popmq_server.embedded.state import session_ids
+from popmq_server.embedded.state import leases
 from popmq_server.embedded.store import checkpoint
 from popmq_server.embedded.store.table import Table
 from popmq_server.values.message import Extra
@@ -43,7 +43,7 @@ def end(rig: Rig, client: str = "c") -> int:
 
 def held(rig: Rig, client: str = "c") -> int:
     """How many CheckPoints live with a client, as memory knows it."""
-    return len(session_ids.after(rig.core.state, client, 0, 1 << 20))
+    return len(leases.of_session(rig.core.state, client, 0, 1 << 20))
 
 
 # ── While the client lives ───────────────────────────────────────────────────────────────────────────────────────────
@@ -355,7 +355,7 @@ def test_a_pop_copies_a_bounded_number_of_the_leases_that_live_with_its_client(r
         rig.run(*(ask.Pop("t", "g", (), 1, client_id="c", session=True) for _ in range(500)))
     tables: tuple[Table[Any, tuple[int, ...]], ...] = rig.core.state.session_leases, rig.core.state.session_spans
     kept = [table.committed() for table in tables]
-    assert max(len(each) for table in kept for each in table.values()) <= 1 << session_ids.SPAN_BITS
+    assert max(len(each) for table in kept for each in table.values()) <= 1 << leases.SESSION_BITS
     assert held(rig) == 3000
     rig.restart()
     state = rig.core.state

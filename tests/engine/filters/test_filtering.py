@@ -3,7 +3,7 @@
 import pytest
 
 from popmq_server.contract import commands as ask
-from popmq_server.embedded.rules.topics.topic import BLOCK_ENTRIES_MAX
+from popmq_server.embedded.rules.topics.chunk import BLOCK_ENTRIES_MAX
 from popmq_server.values.ids import GroupId, TopicId
 from popmq_server.values.outgoing import Outgoing, tag_hash
 from popmq_server.values.records import Subscription

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from popmq_server.embedded.fsck.check import check
+from popmq_server.embedded.state import loading
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.store.keys import (
     HALF_KEY,
@@ -54,7 +55,7 @@ def of_topic(name: str, place: int) -> Break:
 def count(**changed: int) -> Break:
     def change(kv: Transaction) -> None:
         state = State()
-        state.load(kv)
+        loading.load(state, kv)
         (topic_id,) = (topic_id for topic_id, stat in state.topic_stat.items() if stat.delayed)
         stat: TopicStat = state.topic_stat[topic_id]
         state.topic_stat[topic_id] = stat._replace(**changed)
@@ -66,7 +67,7 @@ def count(**changed: int) -> Break:
 def counters(kv: Transaction) -> None:
     """Numbers that were never given out."""
     state = State()
-    state.load(kv)
+    loading.load(state, kv)
     state.counters[""] = state.counters[""]._replace(sched_id=1, txn_id=1)
     state.counters.flush(kv)
 

@@ -6,7 +6,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.embedded.rules.operate import purge
-from popmq_server.embedded.rules.topics.topic import IDX_HEAD
+from popmq_server.embedded.rules.topics.chunk import IDX_HEAD
 from popmq_server.embedded.store.keys import DATABASES, TOPIC_AT, U64
 from popmq_server.embedded.store.lmdb import Transaction
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, bodies, numbered, refusal

@@ -8,7 +8,7 @@ import pytest
 from popmq_server.contract import commands as ask
 from popmq_server.embedded import operations
 from popmq_server.embedded.rules.sending import size_limit
-from popmq_server.embedded.rules.topics.topic import IDX_HEAD
+from popmq_server.embedded.rules.topics.chunk import IDX_HEAD
 from popmq_server.embedded.store.keys import I64, U32
 from popmq_server.errors import Refused
 from popmq_server.values.message import RECORD, Extra

@@ -6,7 +6,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.embedded.rules.sending.dedup import DEDUP_KEEP_MS
-from popmq_server.embedded.rules.topics.topic import (
+from popmq_server.embedded.rules.topics.chunk import (
     BLOCK_ENTRIES_MAX,
     CHUNK_BYTES_MAX,
     IDX_HEAD,

@@ -6,11 +6,11 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.embedded.loop import long_poll
-from popmq_server.embedded.rules.delivery import owner, revive, token_pop
+from popmq_server.embedded.rules.delivery import revive, token_pop
 from popmq_server.embedded.rules.retention import kept
 from popmq_server.embedded.rules.sending import dedup
-from popmq_server.embedded.rules.topics import topic
-from popmq_server.embedded.state import space
+from popmq_server.embedded.rules.topics import chunk
+from popmq_server.embedded.state import owners, space
 from popmq_server.embedded.writer import admitted, core, writer
 from popmq_server.protocols.native import admin
 from popmq_server.values import (
@@ -29,8 +29,8 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 @pytest.mark.parametrize(
     ("what", "number"),
     [
-        (topic.CHUNK_BYTES_MAX, MIB),
-        (topic.BLOCK_ENTRIES_MAX, 4096),
+        (chunk.CHUNK_BYTES_MAX, MIB),
+        (chunk.BLOCK_ENTRIES_MAX, 4096),
         (dedup.DEDUP_KEEP_MS, 10 * MINUTE),
         (writer.BATCH_COMMANDS_MAX, 1000),
         (writer.BATCH_BYTES_MAX, 16 * MIB),
@@ -44,7 +44,7 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
         (admin.IN_FLIGHT_LIMIT_MAX, 1_000_000),
         (records.IN_FLIGHT_MAX, 10_000),
         (token_pop.OWNED_MAX, 1_000_000),
-        (owner.OWNER_KEEP_MS, 7 * DAY),
+        (owners.OWNER_KEEP_MS, 7 * DAY),
         (limits.KEEP_MS_DEFAULT, 72 * HOUR),
         (limits.MAX_ATTEMPTS_DEFAULT, 17),
         (limits.INVISIBLE_MS_DEFAULT, 60 * SECOND),

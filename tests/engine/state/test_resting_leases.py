@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from popmq_server.contract.commands import queries
-from popmq_server.embedded.state.lease_sums import attempt_key
+from popmq_server.embedded.state.leases import attempt_key
 from popmq_server.embedded.store import table
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import SECOND, Rig, bodies, numbered
@@ -84,7 +84,7 @@ def test_a_pop_is_not_answered_with_messages_leased_by_another_attempt(rig: Rig)
     """The key of an attempt is a hash: two of them may be equal."""
     rig.pair()
     rig.send("a", "b")
-    with mock.patch("popmq_server.embedded.state.lease_sums.hash", return_value=7, create=True):
+    with mock.patch("popmq_server.embedded.state.leases.hash", return_value=7, create=True):
         assert attempt_key(1, 1, "c", "1") == attempt_key(2, 2, "d", "2")
         first, second, again = (rig.pop(1, client_id="c", attempt_id=attempt) for attempt in "122")
         assert [bodies(rows) for rows in (first, second, again)] == [["a"], ["b"], ["b"]]

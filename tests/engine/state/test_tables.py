@@ -97,7 +97,7 @@ def test_a_forgotten_entity_is_in_no_table_and_others_stay(role: Role) -> None:
     elif role is GROUP:
         state.forget_group(GroupId(GONE))
     else:
-        state.forget_owner(state.owners[(GONE, GONE)])  # type: ignore[index]
+        state.forget_owner(GONE)
     assert keys_with(state, role, GONE) <= BY_ROW
     assert keys_with(state, role, STAYS) == before != set()
 

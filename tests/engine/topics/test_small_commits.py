@@ -8,7 +8,7 @@ from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.embedded import operations
 from popmq_server.embedded.rules.topics import index
-from popmq_server.embedded.rules.topics.topic import OPEN_BYTES_MAX, OPEN_MS_MAX
+from popmq_server.embedded.rules.topics.chunk import OPEN_BYTES_MAX, OPEN_MS_MAX
 from popmq_server.embedded.store.keys import U64
 from popmq_server.embedded.store.lmdb import Transaction
 from tests.engine.conftest import MakeRig

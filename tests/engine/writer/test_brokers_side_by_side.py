@@ -28,7 +28,7 @@ def test_a_refused_command_does_not_count_as_written_because_another_broker_wrot
 
     def refuse(tx: Tx, command: Disturbed) -> Any:
         before = tx.dirty
-        command.other.core.state.walked.pop((1,))
+        command.other.core.state.purged.pop(1)
         looks.append(tx.dirty - before)
         raise invalid("no", action="none")
 
@@ -41,7 +41,7 @@ def test_a_refused_command_does_not_count_as_written_because_another_broker_wrot
 def test_a_command_that_changed_a_table_of_its_own_broker_counts_as_written(rig: Rig) -> None:
     tx = Tx(rig.core.state, rig.store, rig.now)
     counts = [tx.dirty]
-    rig.core.state.walked.pop((1,))
+    rig.core.state.purged.pop(1)
     counts.append(tx.dirty)
     rig.core.state.leases.pop((1, 0))
     counts.append(tx.dirty)

@@ -172,7 +172,7 @@ def poison(tx: Tx, command: Poison) -> Any:
     tx.kv.put("rq", b"poison", b"poison")
     tx.state.poff[(GroupId(9), TopicId(9), 9)] = 9
     tx.next("rseq")
-    tx.staged[9] = []
+    tx.state.staged[9] = []
     tx.wake(None, 1)
     raise command.error
 

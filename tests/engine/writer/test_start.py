@@ -7,6 +7,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.embedded.fsck.check import check
+from popmq_server.embedded.state import loading
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.embedded.store.store import reading
@@ -196,7 +197,7 @@ def test_a_row_that_cannot_be_read_is_named_by_the_start_and_by_the_check(
     rig.write(lambda kv: kv.put(table, key, damage))
     with reading(rig.store) as kv:
         with pytest.raises(StartError, match=f"table '{table}'.*start on a backup"):
-            State().load(kv)
+            loading.load(State(), kv)
         assert [finding for finding in check(kv) if f"table '{table}' cannot be read" in finding]
     rig.write(lambda kv: kv.put(table, key, sound))
 
@@ -252,4 +253,4 @@ def test_a_start_refuses_leases_whose_keys_do_not_ascend(rig: Rig) -> None:
         least, wrong, most = (bytes(key).hex() for key in kv.keys("due"))
         assert least < wrong < most
         with mock.patch.object(Transaction, "keys", swapped), pytest.raises(StartError, match=rf"row {wrong} .*'due'"):
-            State().load(kv)
+            loading.load(State(), kv)

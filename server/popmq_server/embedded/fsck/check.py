@@ -22,8 +22,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from popmq_server.embedded.fsck import check_dead_letters, check_lite, check_log, check_pending, check_rows
+from popmq_server.embedded.rules.topics.chunk import IDX_HEAD
 from popmq_server.embedded.rules.topics.log import Log, located_in
-from popmq_server.embedded.rules.topics.topic import IDX_HEAD
+from popmq_server.embedded.state import loading
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.store.checkpoint import CheckPoint, members_of
 from popmq_server.embedded.store.folder import data_file
@@ -82,7 +83,7 @@ def check(kv: Transaction) -> Iterator[str]:
         return
     state = State()
     try:
-        state.load(kv)
+        loading.load(state, kv)
     except StartError as unreadable:
         yield str(unreadable)
         return
@@ -376,7 +377,7 @@ def differences(kv: Transaction, live: State) -> list[str]:
     It skips the transient tables, which a restart drops.
     """
     fresh = State()
-    fresh.load(kv)
+    loading.load(fresh, kv)
     for state in (live, fresh):
         state.read_through(kv)
     try:

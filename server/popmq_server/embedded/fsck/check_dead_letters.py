@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from popmq_server.embedded.fsck import check_rows
 from popmq_server.embedded.rules.delivery import deadletter, lease_history
+from popmq_server.embedded.rules.topics.chunk import IDX_HEAD, IDX_RANGE
 from popmq_server.embedded.rules.topics.index import WIDE_HEAD, WIDE_NAME
 from popmq_server.embedded.rules.topics.log import Log, entries, is_readable
-from popmq_server.embedded.rules.topics.topic import IDX_HEAD, IDX_RANGE
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.store.keys import (
     CQ_KEY,

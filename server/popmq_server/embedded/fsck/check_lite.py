@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from popmq_server.embedded.rules.topics import lite_chunks
-from popmq_server.embedded.rules.topics.topic import IDX_HEAD
+from popmq_server.embedded.rules.topics.chunk import IDX_HEAD
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.store.keys import TOPIC_AT, U32
 from popmq_server.embedded.store.lmdb import Transaction

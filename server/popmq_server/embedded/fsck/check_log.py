@@ -5,8 +5,8 @@ import zlib
 from collections.abc import Iterator
 
 from popmq_server.embedded.rules.sending import delay
+from popmq_server.embedded.rules.topics.chunk import IDX_HEAD
 from popmq_server.embedded.rules.topics.log import Log
-from popmq_server.embedded.rules.topics.topic import IDX_HEAD
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.store.keys import (
     CQ_ENTRY,

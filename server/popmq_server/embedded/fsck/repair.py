@@ -20,6 +20,7 @@ from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from popmq_server.embedded.fsck.check import CHECK_MAP_BYTES, check
+from popmq_server.embedded.state import loading
 from popmq_server.embedded.state.rows import LITE_NAME
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.store import keys
@@ -244,7 +245,7 @@ def _mend_unreadable_rows(store: Store) -> Iterator[str]:
     while True:
         try:
             with reading(store) as kv:
-                State().load(kv)
+                loading.load(State(), kv)
         except UnreadableRow as row:
             if not row.key:
                 raise
@@ -257,7 +258,7 @@ def _mend_names(store: Store) -> Iterator[str]:
     """Makes each name lead to the topic or group that has it, and drops other names."""
     state = State()
     with reading(store) as kv:
-        state.load(kv)
+        loading.load(state, kv)
         found = {key: bytes(value) for key, value in kv.scan("name") if not key.startswith(LITE_NAME)}
     named = {("g" + group.name).encode(): U32.pack(group_id) for group_id, group in state.groups.items()}
     for topic_id, topic in state.topics.items():

@@ -1,10 +1,11 @@
 """All tables of the broker's state, each declared once with its rows and the roles of its key: see store/tables.py.
 
-Modules that keep sums or orders over them (lease_sums.py, ready_groups.py, …) import this one. `State`, which has the
+Modules that keep sums or orders over them (leases.py, ready_groups.py, …) import this one. `State`, which has the
 tables and uses these modules, is in state.py.
 """
 
 import functools
+from typing import Any
 
 from popmq_server.embedded.state import rows
 from popmq_server.embedded.state.checkpoints import CheckPoints, Leases
@@ -91,7 +92,7 @@ class AllTables:
         self.counters: Table[str, Counters] = stored(rows.COUNTERS)
 
     def _declare_leases(self, tables: Tables) -> None:
-        """Declares the tables that follow from CheckPoints and leases: lease_sums.py."""
+        """Declares the tables that follow from CheckPoints and leases: leases.py."""
         derived = tables.derived
         self.held: Table[GroupTopic, HeldNumbers] = derived(GROUP, TOPIC)
         #: Messages leased by ordinary pops, for the limit.
@@ -101,7 +102,7 @@ class AllTables:
         self.loose: Table[int, int] = derived(OWNER)
         #: CheckPoint → parts of its lease, where there are several.
         self.subs: Table[int, int] = derived()
-        #: Chunk → leased messages in it. The others have them by group and topic: oldest_leased.py.
+        #: Chunk → leased messages in it; the same by group and topic, and in their order.
         self.pins: Table[int, int] = derived()
         self.group_pins: Table[tuple[int, int, int], int] = derived()
         self.span_chunks: Table[tuple[int, int, int], tuple[int, ...]] = derived()
@@ -109,7 +110,7 @@ class AllTables:
         #: Hash of G, T (a parent), client and attempt id → ck_id (ck_ids).
         self.attempts: Table[int, int] = derived()
         self.lite_attempts: Table[int, tuple[int, ...]] = derived()
-        #: Client → ck_ids of leases bound to its session: session_ids.py.
+        #: Client → ck_ids of leases bound to its session, in their order.
         self.session_leases: Table[tuple[str, int], tuple[int, ...]] = derived()
         self.session_spans: Table[tuple[str], tuple[int, ...]] = derived()
         #: G, client → messages leased to it.
@@ -150,11 +151,17 @@ class AllTables:
     def _declare_transient(self, tables: Tables) -> None:
         """Declares the tables that a restart drops."""
         transient, transient_dict = tables.transient, tables.transient_dict
-        #: Position of a walk over CheckPoints: of a removal by (id,), of a sweep by (G, T). A restart begins again.
-        self.walked: Table[tuple[int, ...], int] = transient()
+        #: Position of a walk over CheckPoints: of a sweep; of a removal, by the id of what is removed, or of the groups
+        #: of a purged topic. A restart begins again.
+        self.walked: Table[GroupTopic, int] = transient()
+        self.purged: Table[int, int] = transient()
         #: The turns of queues in pops and in sends.
         self.turns: Table[GroupTopic, Turns] = transient(GROUP, TOPIC)
         self.send_turns: dict[int, int] = transient_dict(TOPIC)
+        #: Messages that are not written yet, by topic, and their bytes where bytes are limited: topic.py. Both are
+        #: empty before a commit.
+        self.staged: Table[int, list[Any]] = transient(TOPIC)
+        self.coming: Table[int, int] = transient(TOPIC)
         #: The offset that all groups are at or past, and the walks that find it: floors.py.
         self.floors: Table[TopicQueue, int] = transient(TOPIC, QUEUE)
         self.climbs: Table[int, tuple[int, int, tuple[int, ...]]] = transient(TOPIC)

@@ -19,7 +19,7 @@ See docs/decisions/0013-background-jobs.md.
 import abc
 import contextlib
 from collections.abc import Hashable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from popmq_server.contract.commands import Check
 from popmq_server.embedded.state.tx import Tx
@@ -128,7 +128,6 @@ class Job(abc.ABC):
         self.stepped = False
         #: The item of the current piece, if the piece has only this one and cannot be smaller.
         self.alone: Hashable = None
-        self._before: Any = None
 
     @abc.abstractmethod
     def next_ms(self, tx: Tx) -> int | None:
@@ -185,22 +184,12 @@ class Job(abc.ABC):
         else:
             self.postpone(now_ms + (RETRY_MS if failure.full else POSTPONE_MS), failure.item)
 
-    def place(self) -> Any:
-        """The state that a piece changes beside the tables: when the next piece is due, and where it begins."""
-        return None
-
-    def go_back(self, place: Any) -> None:
-        """Puts back what `place` returned before the piece: its transaction was aborted, so the piece is not done."""
-        assert place is None, f"{self.name} must put back its place"
-
-    def begun(self) -> None:
-        """Notes that a piece of it is in the transaction."""
-        self.stepped, self.alone, self._before = True, None, self.place()
-
-    def aborted(self) -> None:
-        """After an abort, also for a fault of a command or another job: the piece runs again."""
-        self.stepped = False
-        self.go_back(self._before)
+    def begin(self, tx: Tx) -> None:
+        """A piece of it begins in the transaction. Its `step` saves what it changes in memory (Undo.save), such as when
+        the next piece is due and where it begins: after an abort the piece runs again.
+        """
+        tx.state.undo.save(self, "stepped")
+        self.stepped, self.alone = True, None
 
     def committed(self) -> None:
         """After the commit of its piece: doubles the limits again, since a piece of this size fits."""

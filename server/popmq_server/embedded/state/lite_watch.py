@@ -104,7 +104,7 @@ class Watches:
         return watch
 
     def _set(self, watch: Watch, field: str, value: object) -> None:
-        self._undo.note(setattr, watch, field, getattr(watch, field))
+        self._undo.save(watch, field)
         setattr(watch, field, value)
 
     def _put(self, key: Key, watch: Watch) -> None:

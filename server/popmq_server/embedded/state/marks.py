@@ -3,7 +3,7 @@
     mark   T + time → position      since that time every group of T has been past all chunks before the position
 
 A mark records *when* a chunk was passed. It is true only while no group moves back. A group that moves back, or is
-new to the topic, lowers or removes the marks that are no longer true (`take_back`, called by tx.pass_to):
+new to the topic, lowers or removes the marks that are no longer true (`take_back`, called by readers.pass_to):
 
     marks            10:00 → 40     11:00 → 70     12:00 → 90
     at 12:30 a group goes back to a message in chunk 55
@@ -49,6 +49,11 @@ def put(kv: Transaction, topic_id: int, now_ms: int, position: int) -> None:
     for ahead in list(kv.scan_keys("mark", U32.pack(topic_id), key)):
         kv.delete("mark", ahead)
     kv.put("mark", key, U64.pack(position))
+
+
+def forget(kv: Transaction, topic_id: int, marked_ms: int) -> None:
+    """Removes the mark of a time: one further on replaces it."""
+    kv.delete("mark", TOPIC_AT.pack(topic_id, marked_ms))
 
 
 def limit(kv: Transaction, topic_id: int, since_ms: int) -> int:

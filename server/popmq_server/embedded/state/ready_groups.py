@@ -127,10 +127,63 @@ class ReadyGroups:
         return len(self._orders.get(where, ()))
 
 
-# ── Stopped message groups ───────────────────────────────────────────────────────────────────────────────────────────
+# ── Waiting and stopped message groups ───────────────────────────────────────────────────────────────────────────────
 
 
-def note_stopped(state: AllTables, key: MessageGroup, stopped: bool) -> None:
+def count_waiting(state: AllTables, key: MessageGroup, count: int, *, tied: bool, stop: tuple[int, str] | None) -> None:
+    """Counts a waiting entry of a message group that came (1) or went (-1).
+
+    `tied`: to an owner's CheckPoint. `stop`: its (offset, reason) if it stops the message group.
+    """
+    _add(state.waiting, key, count)
+    if tied:
+        _add(state.tied, key, count)
+    if stop is not None:
+        _note_stop(state, key, stop, count)
+
+
+def untie(state: AllTables, key: MessageGroup) -> None:
+    """Counts a waiting entry that is no longer tied to an owner's CheckPoint."""
+    _add(state.tied, key, -1)
+
+
+def _note_stop(state: AllTables, key: MessageGroup, stop: tuple[int, str], count: int) -> None:
+    """Records stops: several messages may stop one message group, as members of one lease fail separately."""
+    before = state.stopped.get(key, ())
+    left = tuple(one for one in before if one[0] != stop[0])
+    if count > 0:
+        left = tuple(sorted((*left, stop)))
+    if bool(left) != bool(before):
+        _sort_stopped(state, key, bool(left))
+    if left:
+        state.stopped[key] = left
+    else:
+        state.stopped.pop(key)
+
+
+def _add(table: Table[MessageGroup, int], key: MessageGroup, count: int) -> None:
+    """Moves a count; removes the entry at zero."""
+    left = table.get(key, 0) + count
+    if left:
+        table[key] = left
+    else:
+        table.pop(key)
+
+
+def forget_message_group(state: AllTables, key: MessageGroup) -> None:
+    """Removes a message group of a deleted topic or group, none of whose messages is leased."""
+    for table in (state.waiting, state.tied, state.stopped):
+        if key in table:
+            table.pop(key)
+
+
+def forget_stopped(state: AllTables, where: GroupTopic) -> None:
+    """Removes the sorted numbers of a group in a topic, by their spans: no role of their keys names them."""
+    for span in state.stopped_spans.get(where, ()):
+        state.stopped_numbers.pop((*where, span))
+
+
+def _sort_stopped(state: AllTables, key: MessageGroup, stopped: bool) -> None:
     """Adds a message group that was stopped just now to the sorted ones, or removes one that is no longer stopped."""
     where, number = _sorted_as(state, key)
     table = state.stopped_numbers, state.stopped_spans, where, number, _bits(state, where)

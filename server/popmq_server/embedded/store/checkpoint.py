@@ -176,6 +176,32 @@ def members_of(bits: int) -> list[int]:
     return [index for index, bit in enumerate(text) if bit == "1"]
 
 
+def heads(ck: CheckPoint, among: int) -> int:
+    """The first member of each message group in `among`: the only one that counts as tried."""
+    found, seen = 0, set()
+    for member in members_of(among):
+        if ck.message_groups[member] not in seen:
+            seen.add(ck.message_groups[member])
+            found |= 1 << member
+    return found
+
+
+def followers(ck: CheckPoint, among: int, failed: int) -> int:
+    """The members of `among` that follow a member of `failed` in its message group."""
+    first: dict[bytes, int] = {}
+    for member in members_of(failed):
+        first.setdefault(ck.message_groups[member], member)
+    return sum(1 << member for member in members_of(among) if first.get(ck.message_groups[member], member) < member)
+
+
+def exhausted(ck: CheckPoint, bits: int, max_attempts: int) -> int:
+    """The members of `bits` that have no attempt left.
+
+    A run has one number of attempts, since the same commits popped its members.
+    """
+    return sum(inside << start for run, start, inside in ck.runs_with(bits) if run.attempts >= max_attempts)
+
+
 def encode(ck: CheckPoint) -> bytes:
     """head · runs · chunks · in FIFO topics part and message groups · JSON of [attempt id, client, reason]."""
     texts = texts_of(ck.attempt_id, ck.client, ck.reason)

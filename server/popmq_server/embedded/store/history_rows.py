@@ -257,6 +257,18 @@ def _old_row(key: bytes, raw: memoryview | bytes) -> HistoryRow:
     return HistoryRow(*head, client, reason, *more)
 
 
+def forget(kv: Transaction, first: bytes, stop: bytes, blocks_max: int, least: int) -> None:
+    """Removes blocks of a queue between two keys, at most `blocks_max`; those that cover offset `least` stay."""
+    stale: list[bytes] = []
+    for key, value in kv.scan("hist", first[: QUEUE_KEY.size], first):
+        if key >= stop or len(stale) == blocks_max:
+            break
+        if stop_of(key, value) <= least:
+            stale.append(key)
+    for key in stale:
+        kv.delete("hist", key)
+
+
 def of_message(kv: Transaction, topic_id: int, queue: int, offset: int, reach: int, rows_max: int) -> list[HistoryRow]:
     """The rows that cover a message; `reach`: how many offsets a row covers at most.
 

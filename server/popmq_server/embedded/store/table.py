@@ -2,7 +2,8 @@
 
 A transaction reads through the layer and writes into it. `flush` puts each changed key into LMDB once, however often it
 changed; `merge` moves the layer into the committed entries after the commit; `drop` discards it after an abort. Values
-must be immutable, or an abort could not undo changes. A table without a `store` function is in memory only.
+must be immutable, or an abort could not undo changes. A table without a `store` function is in memory only. What is no
+table notes how to undo its changes (Undo), and takes part in `merge` and `drop` with the tables.
 
     poff = Table(store)      poff[g, t, q] = 7        a layer above the committed 5
                              poff[g, t, q] → 7        inside the transaction
@@ -101,6 +102,11 @@ class Table(Generic[K, V]):
         else:
             self._layer.pop(key, None)
 
+    def take(self) -> dict[K, V]:
+        """Removes all uncommitted entries and returns them: of a table that is empty before each commit."""
+        taken, self._layer = self._layer, {}
+        return taken
+
     def items(self) -> Iterator[tuple[K, V]]:
         """All entries, the layer's first; the table may change during the iteration."""
         for key, value in list(self._layer.items()):
@@ -165,8 +171,8 @@ class Table(Generic[K, V]):
         return dict(self._base.items())
 
 
-def changed(tables: list[Table[Item, Item]]) -> list[Table[Item, Item]]:
-    """The tables with uncommitted changes. Each commit needs this up to three times, so it makes no call per table."""
+def changed(tables: "list[Table[Item, Item] | Undo]") -> "list[Table[Item, Item] | Undo]":
+    """Those with uncommitted changes. Each commit needs this up to three times, so it makes no call per table."""
     return [table for table in tables if table._layer]
 
 
@@ -265,34 +271,43 @@ class StoredTable(Table[K, V]):
 
 
 class Undo:
-    """How to undo the changes of one transaction to ordered structures, which have no uncommitted layer: ready message
-    groups and lite topics, watches, turns of sends. They change at once, and note here how to undo each change.
+    """How to undo the changes of one transaction to what is no table: ready message groups and lite topics, watches,
+    turns of sends, the places of jobs. They change at once, and note here how to undo each change. For a transaction
+    it is one more table, whose layer is the notes:
 
         judge("bob")   ready: ann, bob    note(remove bob)
-        commit         keep(): drops the notes        abort    take_back(): runs the notes, the last one first
+        commit         merge(): drops the notes        abort    drop(): runs the notes, the last one first
 
     A batch may run several times before it is committed: the same changes are made and undone each time. For the
     writer thread.
     """
 
-    __slots__ = ("_steps", "changes")
+    __slots__ = ("_layer", "changes")
 
     def __init__(self) -> None:
-        self._steps: list[tuple[Callable[..., object], tuple[object, ...]]] = []
+        self._layer: list[tuple[Callable[..., object], tuple[object, ...]]] = []
         #: Number of notes so far: comparing it before and after shows whether anything changed.
         self.changes = 0
 
     def note(self, step: Callable[..., object], *arguments: object) -> None:
         """Notes that `step(*arguments)` undoes the last change."""
         self.changes += 1
-        self._steps.append((step, arguments))
+        self._layer.append((step, arguments))
 
-    def keep(self) -> None:
+    def save(self, holder: object, *fields: str) -> None:
+        """Notes the values that attributes have now: the caller is about to set others."""
+        for field in fields:
+            self.note(setattr, holder, field, getattr(holder, field))
+
+    def flush(self, tx: Transaction) -> None:
+        """Nothing of it is in the store."""
+
+    def merge(self) -> None:
         """After a commit: drops the notes."""
-        self._steps.clear()
+        self._layer.clear()
 
-    def take_back(self) -> None:
+    def drop(self) -> None:
         """After an abort: runs the notes, which restores the state before the transaction."""
-        while self._steps:
-            step, arguments = self._steps.pop()
+        while self._layer:
+            step, arguments = self._layer.pop()
             step(*arguments)

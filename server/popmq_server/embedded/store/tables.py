@@ -80,7 +80,7 @@ class Tables:
         self._declared.append(_Declared(table, roles, rows, transient))
         return table
 
-    def transactional(self) -> list[Table[Item, Item]]:
+    def with_layers(self) -> list[Table[Item, Item]]:
         """All tables with an uncommitted layer."""
         return [one.table for one in self._declared if isinstance(one.table, Table)]
 

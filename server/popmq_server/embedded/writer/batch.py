@@ -53,8 +53,8 @@ class Batch:
         self.commands = commands
         count = len(commands)
         self.results: list[object] = [None] * count
-        #: Message bytes in the answers of its committed transactions.
-        self.answered = 0
+        #: Message bytes in the answers of its committed transactions, and with those of the running one.
+        self.answered = self.answering = 0
         #: Whether commands may be run as one: coalescing.py.
         self.as_one = count > 1
 

@@ -68,7 +68,7 @@ class Alike:
         """
         if index in self._done:
             return True
-        if index not in self._lists or must_wait(command := self._batch.commands[index], tx.answered):
+        if index not in self._lists or must_wait(command := self._batch.commands[index], self._batch.answering):
             return False
         alike = self._lists[index]
         if not alike or alike[0] != index:  # one of a group that could not run as one: those after it run later
@@ -108,13 +108,13 @@ def _send(tx: Tx, batch: Batch, indexes: list[int]) -> set[int]:
 def _pop(tx: Tx, batch: Batch, indexes: list[int]) -> set[int]:
     """Runs pops as one; returns the indexes that got their answers: the others found nothing."""
     command = cast(Pop, batch.commands[indexes[0]])
-    bytes_max = min(command.max_bytes, ANSWER_BYTES_MAX - tx.answered)
+    bytes_max = min(command.max_bytes, ANSWER_BYTES_MAX - batch.answering)
     command = replace(command, max_messages=len(indexes), max_bytes=bytes_max)
     topic = tx.topic(command.topic)
     if topic is None or topic.type in ("FIFO", "LITE") or refusal_of(tx, command):
         return set()
     leased: Leased = pop.pop(tx, command)
-    tx.answered += answer_bytes(leased)
+    batch.answering += answer_bytes(leased)
     if not leased.rows:
         batch.results[indexes[0]] = leased
         return {indexes[0]}

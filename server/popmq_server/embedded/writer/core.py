@@ -31,7 +31,7 @@ from popmq_server.embedded.rules.schedules import occurrences
 from popmq_server.embedded.rules.sending import check_back, publishing, release_delayed
 from popmq_server.embedded.rules.topics import backlog, lite_chunks, topic
 from popmq_server.embedded.rules.topics.index import MergingBlocks
-from popmq_server.embedded.state import jobs, space
+from popmq_server.embedded.state import jobs, loading, space
 from popmq_server.embedded.state.events import Reporter
 from popmq_server.embedded.state.jobs import Timed
 from popmq_server.embedded.state.state import State
@@ -106,7 +106,7 @@ class Core:
     def _read(self) -> int:
         """Loads the state; returns the last saved time."""
         with reading(self.store, views=False) as kv:
-            self.state.load(kv)
+            loading.load(self.state, kv)
             revive.warn_of_too_late(kv, self.state.counters[""].saved_ms)
             return self.state.counters[""].saved_ms
 
@@ -181,23 +181,23 @@ class Core:
         failures, poisoned_count = list[str](), 0
         while True:
             tx = self._begin_with_room(shut)
-            tx.answered = batch.answered
+            batch.answering = batch.answered
             try:
                 committed = self._commit(tx, batch.results, self._run(tx, batch, order, time))
-                batch.answered = tx.answered
+                batch.answered = batch.answering
                 return committed._replace(failures=failures)
             except Poisoned as poisoned:
-                self.timetable.abort(tx)
+                tx.abort()
                 batch.leave_out(poisoned, order)
                 poisoned_count += 1
                 if poisoned_count > POISONED_MAX:
                     raise TooManyPoisoned from None
             except jobs.JobFailed as failure:
-                self.timetable.abort(tx)
+                tx.abort()
                 failures += timetable.report(failure)
                 failure.job.failed(failure, tx.now_ms)
             except BaseException:
-                self.timetable.abort(tx)
+                tx.abort()
                 raise
 
     def _begin_with_room(self, shut: bool) -> Tx:
@@ -206,8 +206,7 @@ class Core:
         if not self.space.recovers:
             return tx
         try:
-            counters = self.state.counters[""]
-            self.state.counters[""] = counters._replace(saved_ms=max(counters.saved_ms, tx.now_ms))
+            tx.save_time()
             tx.flush()
             tx.kv.commit()
             tx.merge()
@@ -236,17 +235,17 @@ class Core:
             command, lane = batch.commands[index], batch.lane(index)
             if timed is None and lane > LANE_ACK:
                 timed = time(tx)
-            if lane == LANE_POP and tx.staged:
+            if lane == LANE_POP and tx.state.staged.changed:
                 topic.flush(tx)
             if alike and alike.has_run(tx, index):
                 continue
-            if lane == LANE_POP and must_wait(command, tx.answered):
+            if lane == LANE_POP and must_wait(command, batch.answering):
                 batch.results[index] = NEXT_BATCH
                 continue
             refusal = None if tx.room.plenty else refusal_of(tx, command)
             result = batch.results[index] = refusal or self._handle(tx, command, index, batch.results)
             if lane == LANE_POP:
-                tx.answered += answer_bytes(result)
+                batch.answering += answer_bytes(result)
         if timed is None:
             timed = time(tx)
         topic.flush(tx)
@@ -303,7 +302,7 @@ class Core:
         wrote = tx.kv.writes > 0 or bool(changed(state.transactional))
         if wrote:
             if tx.now_ms - state.counters[""].saved_ms >= SAVE_TIME_MS:
-                state.counters[""] = state.counters[""]._replace(saved_ms=tx.now_ms)
+                tx.save_time()
             tx.flush()
             next_due_ms = self.timetable.next_ms(tx)
             tx.kv.commit()

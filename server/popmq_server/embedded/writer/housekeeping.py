@@ -11,19 +11,16 @@ restart finds less to do.
 
 import logging
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 from popmq_server.embedded.rules.delivery import sweep
 from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.operate import idle_subscriptions, purge
 from popmq_server.embedded.rules.retention import floors, retention
 from popmq_server.embedded.rules.schedules import occurrences
-from popmq_server.embedded.rules.sending import size_limit, stages, transaction, unique
-from popmq_server.embedded.rules.sending.dedup import DEDUP_KEEP_MS
-from popmq_server.embedded.rules.topics.walks import RowWalk
+from popmq_server.embedded.rules.sending import dedup, size_limit, stages, transaction, unique
 from popmq_server.embedded.state.jobs import Job, Timed
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.keys import DEDUP_VALUE
 
 log = logging.getLogger("popmq.clock")
 
@@ -34,14 +31,12 @@ ROUND_BYTES = 16 << 20
 ROUND_PAUSE_MS, PAUSE_PER_TOPIC_MS = 1000, 6
 #: A broker's time and the machine's clock that are further apart than this are reported.
 APART_MS = 60_000
-#: Request numbers checked in one piece.
-DEDUP_SWEEP = 1000
 
 
 def jobs(now_ms: int) -> tuple[Job, ...]:
     """All maintenance jobs. Removal comes first: deleted topics may be large."""
     minutely: tuple[tuple[str, Walk], ...] = (
-        ("request numbers", Requests()),
+        ("request numbers", dedup.Requests()),
         ("ended transactions", Stateless(transaction.forget)),
         ("stages", stages.Tidying()),
         ("unique ids", unique.ForgettingIds()),
@@ -62,9 +57,7 @@ def jobs(now_ms: int) -> tuple[Job, ...]:
 
 
 class Walk(Protocol):
-    """A walk in pieces. `place`: where the next one begins; it is put back if the transaction of a piece is aborted."""
-
-    place: Any
+    """A walk in pieces. It saves where the next one begins (Undo.save): an aborted piece runs again."""
 
     def run(self, tx: Tx) -> bool:
         """Runs one piece; returns whether there is more to do now."""
@@ -72,8 +65,6 @@ class Walk(Protocol):
 
 class Stateless:
     """A walk whose pieces always begin at the first row."""
-
-    place: Any = None
 
     def __init__(self, piece: Callable[[Tx], bool]) -> None:
         self.run = piece
@@ -168,13 +159,8 @@ class Retaining(Job):
         stored = tx.state.counters[""].position - self._position
         return self._soon_ms if stored >= ROUND_BYTES else self._due_ms
 
-    def place(self) -> Any:
-        return self._due_ms, self._soon_ms, self._position, self._round.place
-
-    def go_back(self, place: Any) -> None:
-        self._due_ms, self._soon_ms, self._position, self._round.place = place
-
     def step(self, tx: Tx, work: Timed) -> None:
+        tx.state.undo.save(self, "_due_ms", "_soon_ms", "_position")
         position = tx.state.counters[""].position
         if self._round.run(tx):
             self._due_ms = self._soon_ms = tx.now_ms
@@ -199,13 +185,8 @@ class Minutely(Job):
     def next_ms(self, tx: Tx) -> int | None:
         return self._due_ms
 
-    def place(self) -> Any:
-        return self._due_ms, self._walk.place
-
-    def go_back(self, place: Any) -> None:
-        self._due_ms, self._walk.place = place
-
     def step(self, tx: Tx, work: Timed) -> None:
+        tx.state.undo.save(self, "_due_ms")
         more = self._walk.run(tx)
         self._due_ms = tx.now_ms if more else tx.now_ms + TICK_MS
 
@@ -213,38 +194,18 @@ class Minutely(Job):
 class ClockWatch:
     """Logs that the machine's clock was set while the broker ran; once, until both clocks agree again."""
 
-    place = False  # whether it was logged
+    def __init__(self) -> None:
+        self.told = False
 
     def run(self, tx: Tx) -> bool:
         apart_ms = tx.wall_ms - tx.now_ms
-        if abs(apart_ms) > APART_MS and not self.place:
+        if abs(apart_ms) > APART_MS and not self.told:
             log.warning(
                 "the machine's clock was set, it is %.0f s %s the broker's time: messages with a deliver_at are late; "
                 "once the clock is right, a restart takes its time",
                 abs(apart_ms) / 1000,
                 "ahead of" if apart_ms > 0 else "behind",
             )
-        self.place = abs(apart_ms) > APART_MS
+        tx.state.undo.save(self, "told")
+        self.told = abs(apart_ms) > APART_MS
         return False
-
-
-class Requests:
-    """Removes old request numbers of producers."""
-
-    def __init__(self) -> None:
-        self._rows = RowWalk("dedup", DEDUP_SWEEP, DEDUP_VALUE.unpack_from)
-
-    @property
-    def place(self) -> bytes:
-        return self._rows.place
-
-    @place.setter
-    def place(self, place: bytes) -> None:
-        self._rows.place = place
-
-    def run(self, tx: Tx) -> bool:
-        """Drops request numbers older than DEDUP_KEEP_MS; returns whether there are more to check."""
-        for key, (answered_ms, *_) in self._rows.piece(tx.kv):
-            if tx.now_ms - answered_ms > DEDUP_KEEP_MS:
-                tx.kv.delete("dedup", key)
-        return bool(self.place)

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from popmq_server.embedded.rules.sending import delay, stages, transaction, unique
-from popmq_server.embedded.rules.topics.topic import IDX_HEAD
+from popmq_server.embedded.rules.topics.chunk import IDX_HEAD
 from popmq_server.embedded.store import checkpoint
 from popmq_server.embedded.store.keys import (
     DEDUP_VALUE,

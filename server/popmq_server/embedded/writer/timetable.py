@@ -45,23 +45,16 @@ class Timetable:
             if job.stepped:
                 job.committed()
 
-    def abort(self, tx: Tx) -> None:
-        """Drops the transaction, and what the pieces in it changed in the memory of their jobs."""
-        tx.abort()
-        for job in self.jobs:
-            if job.stepped:
-                job.aborted()
-
 
 def step(job: Job, tx: Tx, work: Timed) -> None:
     """Runs one piece of one job. Raises JobFailed.
 
     If room is scarce it writes the messages that the piece appended at once, so a lack of pages is attributed to it.
     """
-    job.begun()
+    job.begin(tx)
     with job.apart():
         job.step(tx, work)
-        if tx.staged and not tx.room.plenty:
+        if tx.state.staged.changed and not tx.room.plenty:
             topic.flush(tx)
 
 

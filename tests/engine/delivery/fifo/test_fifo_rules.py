@@ -86,7 +86,6 @@ def test_an_aborted_removal_of_a_subscription_leaves_its_message_groups_ready(ri
         assert not state.ready_groups.judge(key)
     state.forget_subscription(where, [0])
     assert list(state.ready_groups.of(where)) == []
-    state.undo.take_back()
     for table in state.transactional:
         table.drop()
     assert (list(state.ready_groups.of(where)), len(before)) == (before, 2)

@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 from popmq_server.contract.commands import Position
 from popmq_server.embedded.rules.delivery import lease_history
-from popmq_server.embedded.rules.topics import quarantine
+from popmq_server.embedded.rules.topics import quarantine, readers
 from popmq_server.embedded.rules.topics.log import Log, located
 from popmq_server.embedded.rules.topics.topic import append
 from popmq_server.embedded.rules.topics.topic_lifecycle import ensure_dead_letter_topic
-from popmq_server.embedded.state import marks
+from popmq_server.embedded.state import marks, topic_counts
 from popmq_server.embedded.state.space import GROW, messages_bytes
-from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.state.tx import Scratch, Tx
 from popmq_server.embedded.store.checkpoint import CheckPoint, Lease, members_of
 from popmq_server.embedded.store.keys import CQ_KEY, QUEUE_KEY, U64
 from popmq_server.embedded.store.lmdb import Transaction
@@ -83,7 +83,7 @@ def dead_letter(
         found.append(Outgoing(read[1] + origin, message.tag_hash, message.hashes, message.message_id))
     if found:
         append(tx, ensure_dead_letter_topic(tx, group), 0, tuple(found))
-        tx.count((ck.group_id, ck.topic_id), dead=len(found))
+        readers.count(tx, (ck.group_id, ck.topic_id), dead=len(found))
     lease_history.write_members(tx, ck, bits, lease or Lease(tx.now_ms, 0), how, reason)
 
 
@@ -128,10 +128,10 @@ class DeadLetterBudget:
 
 def budget(tx: Tx) -> DeadLetterBudget:
     """The budget that all commands of a transaction share."""
-    if tx.dead_budget is None:
-        tx.dead_budget = DeadLetterBudget(tx)
-    shared: DeadLetterBudget = tx.dead_budget
-    return shared
+    return _SHARED.of(tx)
+
+
+_SHARED = Scratch(DeadLetterBudget)
 
 
 def origin_bytes(
@@ -217,7 +217,7 @@ def mark_gone(tx: Tx, topic_id: int, queue: int, offsets: list[int]) -> None:
     """Marks dead letters as redriven: readers skip them from now on."""
     for offset in offsets:
         tx.kv.put("gone", CQ_KEY.pack(topic_id, queue, offset), U64.pack(tx.now_ms))
-    tx.count_topic(topic_id, redriven=len(offsets))
+    topic_counts.add(tx, topic_id, redriven=len(offsets))
 
 
 def forget_gone(tx: Tx, topic_id: int, queue: int, stop: int) -> None:

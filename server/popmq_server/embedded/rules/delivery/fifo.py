@@ -31,15 +31,16 @@ See docs/decisions/0026-fifo-by-message-group.md.
 import functools
 from typing import NamedTuple
 
-from popmq_server.embedded.rules.topics.log import Log, located
-from popmq_server.embedded.state import ready_groups
+from popmq_server.embedded.rules.topics import readers
+from popmq_server.embedded.rules.topics.chunk import pin_record
+from popmq_server.embedded.rules.topics.log import located
+from popmq_server.embedded.state import leases, ready_groups
 from popmq_server.embedded.state.space import MOVE, entries_bytes
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.checkpoint import CheckPoint, Lease, members_of
+from popmq_server.embedded.store.checkpoint import CheckPoint, members_of
 from popmq_server.embedded.store.keys import FWAIT_KEY, FWAIT_VALUE, STAT_KEY
-from popmq_server.embedded.store.table import Table
 from popmq_server.values import fields
-from popmq_server.values.ids import GroupTopic, MessageGroup
+from popmq_server.values.ids import GroupTopic
 from popmq_server.values.outgoing import hash8
 from popmq_server.values.records import Subscription
 
@@ -106,68 +107,35 @@ def keeps_order(tx: Tx, ck: CheckPoint) -> bool:
 def put(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
     """Adds a waiting entry. A group that pulled may have sent a message back twice: it then waits once."""
     if tx.state.subscriptions.get(where, _PLAIN).pulled and tx.kv.get("fwait", entry.key) is not None:
-        tx.count(where, start=1)
+        readers.count(tx, where, start=1)
         return
     value = FWAIT_VALUE.pack(*entry[1:9]) + entry.reason.encode()
     tx.kv.put("fwait", entry.key, value)
-    _pin(tx, entry.position, 1)
+    pin_record(tx, entry.position, 1)
     _moved(tx, where, entry, 1)
 
 
 def remove(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
     """Removes a waiting entry."""
     tx.kv.delete("fwait", entry.key)
-    _pin(tx, entry.position, -1)
+    pin_record(tx, entry.position, -1)
     _moved(tx, where, entry, -1)
-
-
-def _pin(tx: Tx, position: int, count: int) -> None:
-    """Moves the pins of a waiting entry's chunk: waiting entries pin chunks, as retry entries do."""
-    chunk = Log(tx.kv).chunk_of(position)
-    if chunk >= 0:
-        tx.pin(chunk, count)
 
 
 def _moved(tx: Tx, where: GroupTopic, entry: Waiting, count: int) -> None:
     """Moves the counters of the message group and wakes a Pop when an entry makes the group ready."""
     key = (*where, entry.message_group)
-    _add(tx.state.waiting, key, count)
-    if entry.bound_ck:
-        _add(tx.state.tied, key, count)
-    if entry.stopped:
-        _note_stop(tx, key, entry, count)
-    tx.count(where, waiting=count)
+    stop = (entry.offset, entry.reason) if entry.stopped else None
+    ready_groups.count_waiting(tx.state, key, count, tied=bool(entry.bound_ck), stop=stop)
+    readers.count(tx, where, waiting=count)
     if tx.state.ready_groups.judge(key) and count > 0:
         tx.wake(*where)
-
-
-def _note_stop(tx: Tx, key: MessageGroup, entry: Waiting, count: int) -> None:
-    """Records stops: several messages may stop one message group, as members of one lease fail separately."""
-    before = tx.state.stopped.get(key, ())
-    left = tuple(one for one in before if one[0] != entry.offset)
-    if count > 0:
-        left = tuple(sorted((*left, (entry.offset, entry.reason))))
-    if bool(left) != bool(before):
-        ready_groups.note_stopped(tx.state, key, bool(left))
-    if left:
-        tx.state.stopped[key] = left
-    else:
-        tx.state.stopped.pop(key)
-
-
-def _add(table: Table[MessageGroup, int], key: MessageGroup, count: int) -> None:
-    """Moves a count; removes the entry at zero."""
-    left = table.get(key, 0) + count
-    if left:
-        table[key] = left
-    else:
-        table.pop(key)
 
 
 def tear(tx: Tx, where: GroupTopic, taken: Waiting) -> None:
     """Tears a taken entry from its owner's CheckPoint, and all tied entries of the message group after it."""
     if taken.bound_ck:
-        tear_member(tx, taken.bound_ck, taken.bound_member)
+        leases.tear(tx, taken.bound_ck, taken.bound_member)
     if not tx.state.tied.get((*where, taken.message_group)):
         return
     prefix = prefix_of(where, taken.message_group)
@@ -177,10 +145,10 @@ def tear(tx: Tx, where: GroupTopic, taken: Waiting) -> None:
         if (entry := waiting_of(key, value)).bound_ck and key != taken.key
     ]
     for entry in bound:
-        tear_member(tx, entry.bound_ck, entry.bound_member)
+        leases.tear(tx, entry.bound_ck, entry.bound_member)
         loose = entry._replace(bound_ck=0, bound_member=0)
         tx.kv.put("fwait", entry.key, FWAIT_VALUE.pack(*loose[1:9]) + entry.reason.encode())
-        _add(tx.state.tied, (*where, taken.message_group), -1)
+        ready_groups.untie(tx.state, (*where, taken.message_group))
 
 
 def put_back(
@@ -212,37 +180,6 @@ def take_back(tx: Tx, ck: CheckPoint, bits: int) -> None:
             remove(tx, where, waiting_of(key, value))
 
 
-def parts(tx: Tx, ck: CheckPoint) -> list[tuple[int, Lease]]:
-    """(sub, part) of each part of a CheckPoint's lease; usually there is one."""
-    if ck.ck_id not in tx.state.subs and (whole := tx.state.leases.get((ck.ck_id, 0))):
-        return [(0, whole)]
-    found = ((sub, tx.state.leases.get((ck.ck_id, sub))) for sub in range(ck.members + 1))
-    return [(sub, part) for sub, part in found if part is not None]
-
-
-def undone(tx: Tx, ck: CheckPoint) -> int:
-    """The bits of all undone members of a CheckPoint, in any part of its lease."""
-    return sum(part.undone for _, part in parts(tx, ck))
-
-
-def heads(ck: CheckPoint, among: int) -> int:
-    """The first member of each message group in `among`: the only one that counts as tried."""
-    found, seen = 0, set()
-    for member in members_of(among):
-        if ck.message_groups[member] not in seen:
-            seen.add(ck.message_groups[member])
-            found |= 1 << member
-    return found
-
-
-def followers(ck: CheckPoint, among: int, failed: int) -> int:
-    """The members of `among` that follow a member of `failed` in its message group."""
-    first: dict[bytes, int] = {}
-    for member in members_of(failed):
-        first.setdefault(ck.message_groups[member], member)
-    return sum(1 << member for member in members_of(among) if first.get(ck.message_groups[member], member) < member)
-
-
 def stopped(tx: Tx, where: GroupTopic, message_group: bytes) -> list[Waiting]:
     """The entries that stop a message group, by offset; other entries of it may wait before them."""
     keys = (
@@ -255,15 +192,3 @@ def front(tx: Tx, where: GroupTopic, message_group: bytes) -> Waiting | None:
     """The first waiting entry of a message group."""
     found = tx.kv.first("fwait", prefix_of(where, message_group))
     return None if found is None else waiting_of(*found)
-
-
-def tear_member(tx: Tx, ck_id: int, member: int) -> None:
-    """Marks a released member of an owner's CheckPoint as torn: another reader pops it from where it waits."""
-    lease = tx.state.leases.get((ck_id, 0))
-    bit = 1 << member
-    if lease is None or not lease.released & bit:
-        return
-    tx.loosen(tx.state.ck[ck_id].owner_id, -1)
-    tx.state.leases[(ck_id, 0)] = lease._replace(
-        undone=lease.undone & ~bit, released=lease.released & ~bit, torn=lease.torn | bit
-    )

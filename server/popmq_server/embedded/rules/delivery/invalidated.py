@@ -61,6 +61,11 @@ def begin_after(state: State, where: GroupTopic, key: bytes) -> None:
     state.void_begins[where] = state.sweeps.get(where, _NONE).voids, key + b"\0"
 
 
+def end(state: State, where: GroupTopic) -> None:
+    """Forgets where void entries end: the sweep has removed them."""
+    state.void_begins.pop(where, None)
+
+
 def stays(tx: Tx, where: GroupTopic, queue: int, offset: int) -> bool:
     """Whether a void message is kept: its queue does not have it any more, and no reset moved the group past it.
 

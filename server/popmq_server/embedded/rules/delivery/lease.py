@@ -25,10 +25,12 @@ from popmq_server.embedded.rules.delivery import (
     invalidated,
     lease_history,
 )
-from popmq_server.embedded.rules.delivery.retry import exhausted, go_back, leave
+from popmq_server.embedded.rules.delivery.retry import go_back, leave
+from popmq_server.embedded.rules.topics import readers
+from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.space import MOVE, entries_bytes
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.checkpoint import CheckPoint, members_of
+from popmq_server.embedded.store.checkpoint import CheckPoint, exhausted, followers, heads, members_of
 from popmq_server.errors import (
     Later,
     Refused,
@@ -85,7 +87,7 @@ def find(tx: Tx, group: Group, handle: Handle, field: str) -> FoundMember:
 
 def ack(tx: Tx, command: Ack) -> Acked:
     """Acks deliveries; the answer has one entry for each handle."""
-    group = tx.group(command.group)
+    group = readers.group(tx, command.group)
     if group is None:
         raise group_not_found(command.group)
     handles = _read(command.handles)
@@ -110,7 +112,7 @@ def ack_all(tx: Tx, commands: Sequence[Ack]) -> list[Acked] | None:
     Returns None and changes nothing if a handle is not valid, its lease was changed alone, or the topics differ: the
     caller then runs each command by itself.
     """
-    group = tx.group(commands[0].group)
+    group = readers.group(tx, commands[0].group)
     given: list[str | Handle | Refused] = [handle for command in commands for handle in command.handles]
     found = None if group is None else _together(tx, group, _read(cast(Sequence[str], given)))
     if found is None or len(topics := {ck.topic_id for ck in found[1].values()}) != 1:
@@ -189,15 +191,15 @@ def finish(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
 
     An owner's CheckPoint stays, empty or not, until AckUpTo: a repeated Pop of its token still needs it.
     """
-    tx.hold(ck, bits, -1)
-    tx.count((ck.group_id, ck.topic_id), acked=bits.bit_count())
+    leases.hold(tx, ck, bits, -1)
+    readers.count(tx, (ck.group_id, ck.topic_id), acked=bits.bit_count())
     part = tx.state.leases[(ck.ck_id, sub)]
     left = part.undone & ~bits
     if left or ck.owner_id:
-        tx.set_lease(ck, sub, part._replace(undone=left))
+        leases.set_part(tx, ck, sub, part._replace(undone=left))
     else:
         lease_history.write(tx, ck, part._replace(undone=0), sub, lease_history.ACKED)
-        tx.set_lease(ck, sub, None)
+        leases.set_part(tx, ck, sub, None)
 
 
 def change(tx: Tx, command: ChangeInvisibleTime) -> list[Changed | Refused]:
@@ -206,7 +208,7 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[Changed | Refused]:
     Releases and rejections beyond MOVES_MAX get Later: the broker runs them again. The releases of a message group are
     not split: once its first message is released, those after it are, too.
     """
-    group = tx.group(command.group)
+    group = readers.group(tx, command.group)
     if group is None:
         raise group_not_found(command.group)
     results: list[Changed | Refused] = []
@@ -301,7 +303,7 @@ def _with_room(
     ck, bits = founds[0][1].ck, sum(found.bit for _, found in founds)
     dying = bits
     if entry.kind != "reject":
-        tried = fifo.heads(ck, bits) if ck.message_groups else bits
+        tried = heads(ck, bits) if ck.message_groups else bits
         stops = entry.uncounted or (ck.message_groups and group.stop_on_failure)
         dying = 0 if stops else exhausted(ck, tried, group.max_attempts)
     budget = deadletter.budget(tx)
@@ -329,14 +331,14 @@ def _extend(tx: Tx, ck: CheckPoint, sub: int, bits: int, invisible_ms: int) -> i
     part = tx.state.leases[(ck.ck_id, sub)]
     renewed = part.renewed(tx.now_ms, due_ms)
     if part.undone == bits and (sub or not ck.session):
-        tx.set_lease(ck, sub, renewed)
+        leases.set_part(tx, ck, sub, renewed)
         return due_ms
     for member in members_of(bits):
-        tx.set_lease(ck, member + 1, renewed._replace(undone=1 << member))
+        leases.set_part(tx, ck, member + 1, renewed._replace(undone=1 << member))
     left = part.undone & ~bits
     if not left and part.undone != ck.all_bits:
         lease_history.write(tx, ck, part._replace(undone=bits), sub, lease_history.ACKED)  # of members done before
-    tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
+    leases.set_part(tx, ck, sub, part._replace(undone=left) if left else None)
     return due_ms
 
 
@@ -393,13 +395,13 @@ def _release_in_order(
     A failed member without an attempt left becomes a dead letter, and the client keeps the later members before the
     next one that it released. In a group that stops on failure it waits at the front until an operator resumes it.
     """
-    failed = fifo.heads(ck, bits)
+    failed = heads(ck, bits)
     dead = 0 if entry.uncounted else exhausted(ck, failed, group.max_attempts)
     stopped = dead if group.stop_on_failure else 0
     dead &= ~stopped
-    later = (fifo.followers(ck, fifo.undone(tx, ck), bits & ~dead) | bits) & ~failed
+    later = (followers(ck, leases.undone(tx, ck), bits & ~dead) | bits) & ~failed
     lease = tx.state.leases[(ck.ck_id, sub)]
-    for part_sub, part in fifo.parts(tx, ck):
+    for part_sub, part in leases.parts(tx, ck):
         if leaving := part.undone & (failed | later):
             leave(tx, ck, part_sub, leaving)
     reason = entry.reason or "no attempts left"

@@ -11,10 +11,12 @@ rewrites the lease's key anyway, so it needs no put of its own.
 
 from collections.abc import Iterable
 
+from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.space import MOVE, value_bytes
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store import history_rows
 from popmq_server.embedded.store.checkpoint import (
+    BACKOFF,
     CheckPoint,
     Lease,
     Run,
@@ -47,6 +49,20 @@ REACH = 4096
 ROW_BYTES = 128
 #: Rows and blocks that one lookup reads at most.
 ROWS_MAX = 50_000
+
+
+def end_with_rows(tx: Tx, ck: CheckPoint, sub: int, part: Lease, bits: int, how: int, reason: str = "") -> None:
+    """Members leave their part of a lease, with its rows.
+
+    When others stay, each gets a row of its own: the later row of the batch cannot tell them from done members.
+    """
+    left = leases.end(tx, ck, sub, part, bits)
+    if ck.kind == BACKOFF:
+        return
+    if left:
+        write_members(tx, ck, bits, part, how, reason)
+    else:
+        write(tx, ck, part, sub, how, reason)
 
 
 def write(tx: Tx, ck: CheckPoint, lease: Lease, sub: int, how: int, reason: str = "") -> None:

@@ -36,13 +36,14 @@ from popmq_server.contract.commands import (
     ReleaseOwner,
     RenewOwner,
 )
-from popmq_server.embedded.rules.delivery import fifo, lease_history
-from popmq_server.embedded.rules.delivery.retry import to_retry
+from popmq_server.embedded.rules.delivery import lease_history
+from popmq_server.embedded.rules.delivery.retry import take_back, to_retry
 from popmq_server.embedded.rules.delivery.subscription import bind, refuse_lite
-from popmq_server.embedded.rules.topics import consumer_groups
+from popmq_server.embedded.rules.topics import consumer_groups, readers
+from popmq_server.embedded.state import leases, owners
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.checkpoint import CheckPoint, Lease, members_of
-from popmq_server.embedded.store.keys import RQ_KEY, SUB_OWNER, hash16
+from popmq_server.embedded.store.checkpoint import CheckPoint, Lease
+from popmq_server.embedded.store.keys import hash16
 from popmq_server.errors import (
     Refused,
     group_not_found,
@@ -57,9 +58,6 @@ from popmq_server.values.records import (
     Token,
     Topic,
 )
-
-#: The broker drops an owner, with its tokens, this long after its last request.
-OWNER_KEEP_MS = 7 * 24 * 3_600_000
 
 
 def covers_owner(tx: Tx, reach: Reach, group: Group, owner: Owner) -> bool:
@@ -83,7 +81,7 @@ def _check_reach(tx: Tx, reach: Reach, group: Group, owner: Owner) -> None:
 
 def find_owner(tx: Tx, group_name: str, name: str, generation: int, reach: Reach = EVERYWHERE) -> tuple[Group, Owner]:
     """The group and its owner, or Refused: FENCED for an older generation. `generation` 0: an operator's request."""
-    group = tx.group(group_name)
+    group = readers.group(tx, group_name)
     if group is None:
         raise group_not_found(group_name)
     owner = tx.state.owners.get((group.group_id, hash16(name)))
@@ -111,16 +109,6 @@ def find_owner(tx: Tx, group_name: str, name: str, generation: int, reach: Reach
     return group, owner
 
 
-def put_owner(tx: Tx, owner: Owner) -> Owner:
-    """Stores an owner and its key in `due`: the end of its lease, the time to drop it, or now to take members back."""
-    tx.state.owners[(owner.group_id, owner.key)] = owner
-    due_ms = owner.last_seen_ms + OWNER_KEEP_MS if owner.released else owner.lease_until_ms
-    if owner.lease_until_ms > tx.now_ms and tx.state.loose.get(owner.owner_id, 0) > 0:
-        due_ms = tx.now_ms
-    tx.state.leases[(owner.owner_id, SUB_OWNER)] = Lease(due_ms, 0)
-    return owner
-
-
 def attach(tx: Tx, command: AttachOwner) -> Attached:
     """Creates or takes over an owner; requests of older generations are fenced from now on.
 
@@ -132,7 +120,7 @@ def attach(tx: Tx, command: AttachOwner) -> Attached:
         raise topic_not_found(command.topic)
     if topic is not None:
         refuse_lite(topic)
-    group = tx.group(command.group)
+    group = readers.group(tx, command.group)
     if group is None and not command.create_group:
         raise group_not_found(command.group)
     if group is None:
@@ -155,9 +143,8 @@ def attach(tx: Tx, command: AttachOwner) -> Attached:
             last_seen_ms=0,
             released=False,
         )
-        tx.state.owner_keys[owner.owner_id] = (group.group_id, key)
-        tx.state.count_owner(group.group_id, 1)
-    owner = put_owner(
+        owners.add(tx, owner)
+    owner = owners.put(
         tx,
         owner._replace(
             generation=owner.generation + 1,
@@ -195,7 +182,7 @@ def renew(tx: Tx, command: RenewOwner) -> OwnerRenewed:
     Moves one small key, for any number of members: this is why the members of a token have no deadline of their own.
     """
     _, owner = find_owner(tx, command.group, command.owner, command.generation, command.reach)
-    owner = put_owner(
+    owner = owners.put(
         tx, owner._replace(lease_until_ms=tx.now_ms + command.lease_ms, last_seen_ms=tx.now_ms, released=False)
     )
     return OwnerRenewed(
@@ -215,19 +202,18 @@ def ack_up_to(tx: Tx, command: AckUpTo) -> AckedUpTo:
     """
     _, owner = find_owner(tx, command.group, command.owner, command.generation, command.reach)
     topics: dict[str, int] = {}
-    kept, torn = [], 0
+    finished, torn = [], 0
     for key in tx.state.owner_tokens.get(owner.owner_id, ()):
         token = tx.state.tokens[key]
         if token.epoch > command.epoch:
-            kept.append(key)
             continue
+        finished.append(key)
         acked, lost = _finish(tx, token)
         torn += lost
         if acked and (topic := tx.state.topics.get(key[1])):
             topics[topic.name] = topics.get(topic.name, 0) + acked
-        tx.state.tokens.pop(key)
-    tx.state.owner_tokens[owner.owner_id] = tuple(kept)
-    owner = put_owner(tx, owner._replace(acked_epoch=max(owner.acked_epoch, command.epoch), last_seen_ms=tx.now_ms))
+    owners.drop_tokens(tx, owner.owner_id, finished)
+    owner = owners.put(tx, owner._replace(acked_epoch=max(owner.acked_epoch, command.epoch), last_seen_ms=tx.now_ms))
     return AckedUpTo(sum(topics.values()), owner.acked_epoch, topics, torn)
 
 
@@ -240,11 +226,11 @@ def _finish(tx: Tx, token: Token) -> tuple[int, int]:
     if ck is None:
         return 0, 0
     part = tx.state.leases[(ck.ck_id, 0)]
-    _take_back(tx, ck, part)
-    tx.hold(ck, part.undone & ~part.released, -1)
-    tx.count((ck.group_id, ck.topic_id), acked=part.undone.bit_count())
+    take_back(tx, ck, part)
+    leases.hold(tx, ck, part.undone & ~part.released, -1)
+    readers.count(tx, (ck.group_id, ck.topic_id), acked=part.undone.bit_count())
     lease_history.write(tx, ck, part._replace(undone=part.torn), 0, lease_history.ACKED)
-    tx.set_lease(ck, 0, None)
+    leases.set_part(tx, ck, 0, None)
     return part.undone.bit_count(), part.torn.bit_count()
 
 
@@ -255,7 +241,7 @@ def release(tx: Tx, command: ReleaseOwner) -> int:
     """
     _, owner = find_owner(tx, command.group, command.owner, command.generation, command.reach)
     held = tx.state.owned.get(owner.owner_id, 0)
-    put_owner(tx, owner._replace(lease_until_ms=tx.now_ms, released=False))
+    owners.put(tx, owner._replace(lease_until_ms=tx.now_ms, released=False))
     return held
 
 
@@ -267,12 +253,12 @@ def lapse(tx: Tx, owner_id: int, members_max: int) -> int:
     """
     where = tx.state.owner_keys.get(owner_id)
     if where is None:
-        tx.state.leases.pop((owner_id, SUB_OWNER))
+        leases.forget_owner(tx, owner_id)
         return 1
     owner = tx.state.owners[where]
     if owner.lease_until_ms > tx.now_ms:
         moved = _reclaim(tx, owner, members_max)
-        put_owner(tx, owner)
+        owners.put(tx, owner)
         return moved or 1
     if owner.released:
         return _drop(tx, owner, members_max)
@@ -281,7 +267,7 @@ def lapse(tx: Tx, owner_id: int, members_max: int) -> int:
     if group is not None and not group.exclusive_owner:
         moved, more = _release_members(tx, owner, members_max)
     if not more:
-        put_owner(tx, owner._replace(released=True))
+        owners.put(tx, owner._replace(released=True))
     return moved or 1
 
 
@@ -299,10 +285,10 @@ def _reclaim(tx: Tx, owner: Owner, members_max: int) -> int:
 
 def bind_again(tx: Tx, ck: CheckPoint, part: Lease) -> Lease:
     """Puts the released members of a CheckPoint under its owner's lease again."""
-    _take_back(tx, ck, part)
-    tx.hold(ck, part.released, 1)
+    take_back(tx, ck, part)
+    leases.hold(tx, ck, part.released, 1)
     part = part._replace(released=0, released_at=0, released_first=0)
-    tx.set_lease(ck, 0, part)
+    leases.set_part(tx, ck, 0, part)
     return part
 
 
@@ -316,30 +302,12 @@ def _release_members(tx: Tx, owner: Owner, members_max: int) -> tuple[int, bool]
             continue
         if moved >= members_max:
             return moved, True
-        tx.hold(ck, bits, -1)
+        leases.hold(tx, ck, bits, -1)
         first = to_retry(tx, ck, bits, "owner's lease expired", bound=True)
-        tx.set_lease(ck, 0, part._replace(released=bits, released_first=first, released_at=bits))
-        tx.loosen(owner.owner_id, bits.bit_count())
+        leases.set_part(tx, ck, 0, part._replace(released=bits, released_first=first, released_at=bits))
+        leases.loosen(tx, owner.owner_id, bits.bit_count())
         moved += bits.bit_count()
     return moved, False
-
-
-def _take_back(tx: Tx, ck: CheckPoint, part: Lease) -> None:
-    """Removes the retry entries (FIFO: waiting entries) of all members that are still released."""
-    if not part.released:
-        return
-    if ck.message_groups:
-        fifo.take_back(tx, ck, part.released)
-        tx.loosen(ck.owner_id, -part.released.bit_count())
-        return
-    where = (ck.group_id, ck.topic_id)
-    for rank, member in enumerate(members_of(part.released_at)):
-        if part.released >> member & 1:
-            tx.kv.delete("rq", RQ_KEY.pack(*where, part.released_first + rank))
-    for chunk, count in ck.pinned(part.released).items():
-        tx.pin(chunk, -count)
-    tx.loosen(ck.owner_id, -part.released.bit_count())
-    tx.count(where, retry=-part.released.bit_count())
 
 
 def _drop(tx: Tx, owner: Owner, members_max: int) -> int:
@@ -347,23 +315,23 @@ def _drop(tx: Tx, owner: Owner, members_max: int) -> int:
 
     The retry entries of released members stay and become ordinary ones, as their CheckPoint does not exist any more.
     """
-    moved = 0
-    keys = tx.state.owner_tokens.get(owner.owner_id, ())
-    for index, key in enumerate(keys):
+    moved, gone = 0, list[owners.TokenKey]()
+    for key in tx.state.owner_tokens.get(owner.owner_id, ()):
         if moved >= members_max:
-            tx.state.owner_tokens[owner.owner_id] = keys[index:]
+            owners.drop_tokens(tx, owner.owner_id, gone)
             return moved
         token = tx.state.tokens[key]
         ck = tx.state.ck.get(token.ck_id) if token.ck_id else None
         if ck is not None:
             part = tx.state.leases[(ck.ck_id, 0)]
             bits = part.undone & ~part.released
-            tx.hold(ck, bits, -1)
-            tx.loosen(owner.owner_id, -part.released.bit_count())
+            leases.hold(tx, ck, bits, -1)
+            leases.loosen(tx, owner.owner_id, -part.released.bit_count())
             if bits:
                 to_retry(tx, ck, bits, "the owner was removed")
-            tx.set_lease(ck, 0, None)
+            leases.set_part(tx, ck, 0, None)
             moved += bits.bit_count()
-        tx.state.tokens.pop(key)
-    tx.state.forget_owner(owner)
+        gone.append(key)
+    owners.drop_tokens(tx, owner.owner_id, gone)
+    owners.forget(tx, owner)
     return moved or 1

@@ -15,8 +15,9 @@ from itertools import repeat
 from typing import NamedTuple
 
 from popmq_server.contract.commands import Position
-from popmq_server.embedded.rules.delivery import deadletter, fifo, invalidated
-from popmq_server.embedded.rules.topics import quarantine
+from popmq_server.embedded.rules.delivery import deadletter, invalidated, retry
+from popmq_server.embedded.rules.delivery.retry import RetryEntry
+from popmq_server.embedded.rules.topics import quarantine, readers
 from popmq_server.embedded.rules.topics.log import (
     Log,
     entries,
@@ -28,7 +29,6 @@ from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import Run
 from popmq_server.embedded.store.keys import RQ_VALUE, STAT_KEY, U64
 from popmq_server.values.filters.filter import EVERYTHING, Filter
-from popmq_server.values.ids import GroupTopic
 from popmq_server.values.leased import LeasedRow
 from popmq_server.values.records import (
     RETRY_QUEUE,
@@ -53,20 +53,6 @@ REJECTIONS_MAX = 1_000
 
 
 _NONE = Stat()
-
-
-class RetryEntry(NamedTuple):
-    """An entry of the retry topic: a pointer into the log."""
-
-    key: bytes
-    position: int
-    size: int
-    attempts: int
-    queue: int
-    offset: int
-    first_pop_ms: int
-    bound_ck: int
-    bound_member: int
 
 
 class Bounds(NamedTuple):
@@ -373,31 +359,12 @@ class Pick:
         """Writes positions, counters, removed retry entries and damaged messages, whether or not rows were taken."""
         tx, where = self.tx, (self.group.group_id, self.topic.topic_id)
         for queue, offset in self.poff.items():
-            tx.pass_to((*where, queue), offset)
+            readers.pass_to(tx, (*where, queue), offset)
         if self.turns is not None:
             tx.state.turns[where] = self.turns
         if self.dropped or self.filtered or self.gone:
-            tx.count(where, dropped=self.dropped, filtered=self.filtered, start=self.gone)
-        for entry in (*self.retries, *self.unwanted):
-            take_retry_entry(tx, where, entry)
+            readers.count(tx, where, dropped=self.dropped, filtered=self.filtered, start=self.gone)
+        if self.retries or self.unwanted:
+            retry.take(tx, where, [*self.retries, *self.unwanted])
         for queue, offset, position, size in self.damaged:
             quarantine.set_aside(tx, *where, queue, offset, position, size)
-
-
-def take_retry_entry(tx: Tx, where: GroupTopic, entry: RetryEntry) -> None:
-    """Removes an entry that is popped from the retry topic; the owner to which it was tied loses the member (`torn`).
-
-    `entry.attempts` counts the earlier deliveries; the next CheckPoint continues from it.
-    """
-    tx.kv.delete("rq", entry.key)
-    unpin_retry(tx, entry.position)
-    tx.count(where, retry=-1)
-    if entry.bound_ck:
-        fifo.tear_member(tx, entry.bound_ck, entry.bound_member)
-
-
-def unpin_retry(tx: Tx, position: int) -> None:
-    """Removes the pin of one retry entry from the chunk at this position."""
-    chunk = Log(tx.kv).chunk_of(position)
-    if chunk >= 0:
-        tx.pin(chunk, -1)

@@ -34,8 +34,7 @@ from popmq_server.embedded.rules.delivery.subscription import (
 )
 from popmq_server.embedded.rules.topics import quotas
 from popmq_server.embedded.rules.topics.log import Log, located
-from popmq_server.embedded.state import session_ids
-from popmq_server.embedded.state.lease_sums import attempt_key
+from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import (
@@ -71,7 +70,7 @@ def pop(tx: Tx, command: Pop) -> Leased:
     wanted = subscribe(tx, group, topic, command.filter, replace=command.filter_wins)
     note_read(tx, (group.group_id, topic.topic_id), named or (ALL_QUEUES,))
     if command.attempt_id:
-        tried = tx.state.tried(group.group_id, topic.topic_id, command.client_id, command.attempt_id)
+        tried = leases.tried(tx.state, group.group_id, topic.topic_id, command.client_id, command.attempt_id)
         if tried is not None and not invalidated.of_checkpoint(tx.state, tried):
             return _replay(tx, tried)
     allowed = quotas.pop_room(tx, group, topic)
@@ -193,7 +192,8 @@ def lease(
     message_groups, part = tuple[bytes, ...](), 0
     if isinstance(pick, FifoPick):
         kind, message_groups, part = FIFO, tuple(pick.message_groups), pick.part
-    ck = tx.new_checkpoint(
+    ck = leases.new_checkpoint(
+        tx,
         (pick.group.group_id, pick.topic.topic_id),
         kind,
         len(pick.rows),
@@ -206,11 +206,7 @@ def lease(
         part=part,
         session=session,
     )
-    tx.new_lease(ck, due_ms)
-    if attempt_id:
-        tx.state.attempts[attempt_key(ck.group_id, ck.topic_id, client, attempt_id)] = ck.ck_id
-    if session:
-        session_ids.add(tx.state, client, ck.ck_id)
+    leases.begin(tx, ck, due_ms)
     return ck
 
 

@@ -5,39 +5,39 @@
     to_retry   the members are entries of the retry topic; FIFO: they wait in their message groups
     back_off   a CheckPoint of kind backoff holds them until its due time (revive.py), then to_retry
 
-The caller has made dead letters of the members that are `exhausted`.
+The caller has made dead letters of the members that have no attempt left.
 """
 
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
 from popmq_server.embedded.rules.delivery import fifo, lease_history
+from popmq_server.embedded.rules.topics import readers
+from popmq_server.embedded.rules.topics.chunk import pin
 from popmq_server.embedded.rules.topics.log import Log, located
+from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.space import MOVE, entries_bytes
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import (
     BACKOFF,
     CheckPoint,
+    Lease,
     members_of,
     take_chunks,
     take_runs,
 )
 from popmq_server.embedded.store.keys import RQ_KEY, RQ_VALUE
+from popmq_server.values.ids import GroupTopic
 
-
-def exhausted(ck: CheckPoint, bits: int, max_attempts: int) -> int:
-    """The members of `bits` that have no attempt left.
-
-    A run has one number of attempts, since the same commits popped its members.
-    """
-    return sum(inside << start for run, start, inside in ck.runs_with(bits) if run.attempts >= max_attempts)
+#: All members of a CheckPoint, as bits.
+ALL = -1
 
 
 def leave(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
     """Removes members from their part; the caller writes a history row for each."""
-    tx.hold(ck, bits, -1)
     part = tx.state.leases[(ck.ck_id, sub)]
-    left = part.undone & ~bits
-    if not left and not sub and part.undone != ck.all_bits:
+    if not leases.end(tx, ck, sub, part, bits) and not sub and part.undone != ck.all_bits:
         lease_history.write(tx, ck, part._replace(undone=bits), sub, lease_history.ACKED)
-    tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
 
 
 def go_back(tx: Tx, ck: CheckPoint, bits: int, delay_ms: int, reason: str, *, uncounted: bool) -> int:
@@ -45,7 +45,7 @@ def go_back(tx: Tx, ck: CheckPoint, bits: int, delay_ms: int, reason: str, *, un
     if delay_ms:
         back_off(tx, ck, bits, tx.now_ms + delay_ms, uncounted, reason)
     else:
-        to_retry(tx, ck, bits, reason, uncounted=uncounted)
+        to_retry(tx, ck, bits, reason, tried=0 if uncounted else ALL)
     return tx.now_ms + delay_ms
 
 
@@ -55,7 +55,8 @@ def back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, re
     The old handles lapse, and no client knows the nonce of the new CheckPoint, so no handle names its members.
     """
     tx.room.demand(MOVE, entries_bytes(bits.bit_count()))
-    backoff = tx.new_checkpoint(
+    backoff = leases.new_checkpoint(
+        tx,
         (ck.group_id, ck.topic_id),
         BACKOFF,
         bits.bit_count(),
@@ -65,36 +66,104 @@ def back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, re
         reason=reason,
         message_groups=tuple(ck.message_groups[member] for member in members_of(bits)) if ck.message_groups else (),
     )
-    tx.new_lease(backoff, due_ms)
+    leases.begin(tx, backoff, due_ms)
 
 
-def to_retry(tx: Tx, ck: CheckPoint, bits: int, reason: str, *, uncounted: bool = False, bound: bool = False) -> int:
+def to_retry(
+    tx: Tx, ck: CheckPoint, bits: int, reason: str, *, tried: int = ALL, bound: bool = False, stopped: int = 0
+) -> int:
     """Puts members, already out of their lease, into the retry topic; returns the number of the first entry.
 
-    FIFO: they wait in their message groups instead (0). `bound`: the entries stay tied to their owner's CheckPoint,
+    FIFO: they wait in their message groups instead (0), and `stopped` ones stop theirs. `tried`: members whose attempt
+    counts; outside FIFO topics all, or 0. `bound`: the entries stay tied to their owner's CheckPoint,
     which may take them back.
     """
     if fifo.keeps_order(tx, ck):
-        fifo.put_back(tx, ck, bits, reason, 0 if uncounted else bits, bound=bound)
+        fifo.put_back(tx, ck, bits, reason, tried, bound=bound, stopped=stopped)
         return 0
     tx.room.demand(MOVE, entries_bytes(bits.bit_count(), reason))
     where, text = (ck.group_id, ck.topic_id), reason.encode()
-    places = located(tx, ck, bits)
-    first = tx.next("rseq", len(places))
-    log, chunks = Log(tx.kv), dict[int, int]()
-    for _, _, position, _ in places:
-        chunk = log.chunk_of(position)
-        chunks[chunk] = chunks.get(chunk, 0) + 1
-    for rseq, (run, offset, position, size), member in zip(
-        range(first, first + len(places)), places, members_of(bits), strict=True
-    ):
+    entries = list[tuple[int, bytes]]()
+    for (run, offset, position, size), member in zip(located(tx, ck, bits), members_of(bits), strict=True):
         tie = (ck.ck_id, member) if bound else (0, 0)
-        value = RQ_VALUE.pack(
-            position, size, run.attempts - uncounted, run.queue, offset, run.first_pop_ms or ck.popped_ms, *tie
-        )
-        tx.kv.put("rq", RQ_KEY.pack(*where, rseq), value + text)
-    for chunk, count in chunks.items():
-        tx.pin(chunk, count)
-    tx.count(where, retry=len(places))
+        first_pop_ms = run.first_pop_ms or ck.popped_ms
+        value = RQ_VALUE.pack(position, size, run.attempts - (not tried), run.queue, offset, first_pop_ms, *tie)
+        entries.append((position, value + text))
+    first = put(tx, where, entries)
     tx.wake(*where)
     return first
+
+
+# ── Entries of the retry topic: the database `rq` is written here only ───────────────────────────────────────────────
+
+
+class RetryEntry(NamedTuple):
+    """An entry of the retry topic: a pointer into the log."""
+
+    key: bytes
+    position: int
+    size: int
+    attempts: int
+    queue: int
+    offset: int
+    first_pop_ms: int
+    bound_ck: int
+    bound_member: int
+
+
+def put(tx: Tx, where: GroupTopic, entries: list[tuple[int, bytes]]) -> int:
+    """Adds entries, each with the position of its record, and pins the chunks; returns the number of the first."""
+    _pin_all(tx, [position for position, _ in entries], 1)
+    first = tx.next("rseq", len(entries))
+    for rseq, (_, value) in enumerate(entries, first):
+        tx.kv.put("rq", RQ_KEY.pack(*where, rseq), value)
+    readers.count(tx, where, retry=len(entries))
+    return first
+
+
+def remove(tx: Tx, where: GroupTopic, entries: Collection[tuple[bytes, int]], **counted: int) -> None:
+    """Removes entries, each a key and the position of its record. `counted`: other counters that change with them."""
+    for key, _ in entries:
+        tx.kv.delete("rq", key)
+    _pin_all(tx, [position for _, position in entries], -1)
+    readers.count(tx, where, retry=-len(entries), **counted)
+
+
+def take(tx: Tx, where: GroupTopic, entries: Collection[RetryEntry]) -> None:
+    """Removes entries that are popped; an owner to which one was tied loses the member (`torn`).
+
+    `attempts` counts the earlier deliveries; the next CheckPoint continues from it.
+    """
+    remove(tx, where, [entry[:2] for entry in entries])
+    for entry in entries:
+        if entry.bound_ck:
+            leases.tear(tx, entry.bound_ck, entry.bound_member)
+
+
+def _pin_all(tx: Tx, positions: Iterable[int], sign: int) -> None:
+    """Moves the pins of the chunks that have these records."""
+    log, chunks = Log(tx.kv), dict[int, int]()
+    for position in positions:
+        chunk = log.chunk_of(position)
+        chunks[chunk] = chunks.get(chunk, 0) + sign
+    for chunk, count in chunks.items():
+        if chunk >= 0:
+            pin(tx, chunk, count)
+
+
+def take_back(tx: Tx, ck: CheckPoint, part: Lease) -> None:
+    """Removes the retry entries (FIFO: waiting entries) of all members that are still released."""
+    if not part.released:
+        return
+    if ck.message_groups:
+        fifo.take_back(tx, ck, part.released)
+        leases.loosen(tx, ck.owner_id, -part.released.bit_count())
+        return
+    where = (ck.group_id, ck.topic_id)
+    for rank, member in enumerate(members_of(part.released_at)):
+        if part.released >> member & 1:
+            tx.kv.delete("rq", RQ_KEY.pack(*where, part.released_first + rank))
+    for chunk, count in ck.pinned(part.released).items():
+        pin(tx, chunk, -count)
+    leases.loosen(tx, ck.owner_id, -part.released.bit_count())
+    readers.count(tx, where, retry=-part.released.bit_count())

@@ -31,7 +31,8 @@ from popmq_server.embedded.rules.delivery import (
     session_lease,
     sweep,
 )
-from popmq_server.embedded.rules.delivery.retry import exhausted, leave, to_retry
+from popmq_server.embedded.rules.delivery.retry import leave, to_retry
+from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.events import Event
 from popmq_server.embedded.state.jobs import (
     POSTPONE_MS,
@@ -41,12 +42,16 @@ from popmq_server.embedded.state.jobs import (
     Skipped,
     Timed,
 )
+from popmq_server.embedded.state.owners import OWNER_KEEP_MS
 from popmq_server.embedded.state.space import GROW, MOVE, entries_bytes
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import (
     BACKOFF,
     CheckPoint,
     Lease,
+    exhausted,
+    followers,
+    heads,
     members_of,
 )
 from popmq_server.embedded.store.keys import DUE_KEY, NEVER, SUB_OWNER
@@ -123,11 +128,11 @@ class Reviving(Job):
 
     def _keys(self, tx: Tx) -> Iterator[_Due]:
         """The keys of `due` that are not postponed, as committed or flushed, in the order of the store."""
-        leases, postponed = tx.state.leases, self.postponed
+        keys, postponed = tx.state.leases, self.postponed
         for key in tx.kv.scan_keys("due", b"", self._skipped.start):
             due_ms, ck_id, sub = DUE_KEY.unpack(key)
             if not postponed or (key not in postponed and (ck_id, sub) not in postponed):
-                yield _Due(key, due_ms, (ck_id, sub), leases.is_at(due_ms, (ck_id, sub)))
+                yield _Due(key, due_ms, (ck_id, sub), keys.is_at(due_ms, (ck_id, sub)))
 
     def _due(self, tx: Tx, leases_max: int) -> list[_Due]:
         """The damaged keys before the first lease that is not due, and the leases that are, soonest first."""
@@ -207,7 +212,7 @@ class Reviving(Job):
             if part is not None and group is not None:
                 ck = tx.state.ck[ck_id]
                 fate = _fate(tx, ck, part.undone, group, fifo.keeps_order(tx, ck))
-                tx.state.note_dead_blocked(ck, sub, fate.dead)
+                leases.note_dead_blocked(tx, ck, sub, fate.dead)
         return len(found)
 
     def _put_off(self, tx: Tx) -> None:
@@ -257,7 +262,7 @@ def too_late(kv: Transaction, saved_ms: int) -> Iterator[tuple[int, int, int]]:
         due_ms, ck_id, sub = DUE_KEY.unpack(key)
         if due_ms >= NEVER:
             return
-        if sub != SUB_OWNER or due_ms > saved_ms + AHEAD_MS_MAX + owner.OWNER_KEEP_MS:  # when a lapsed one is removed
+        if sub != SUB_OWNER or due_ms > saved_ms + AHEAD_MS_MAX + OWNER_KEEP_MS:  # when a lapsed one is removed
             yield due_ms, ck_id, sub
 
 
@@ -278,7 +283,7 @@ def put_off(tx: Tx, key: tuple[int, int], due_ms: int) -> bool:
     except (*RowReader.ERRORS, StartError):
         return False
     if part is not None:
-        tx.state.leases[key] = part._replace(due_ms=due_ms)
+        leases.put_off(tx, key, part, due_ms)
     return True
 
 
@@ -288,7 +293,7 @@ def revive(tx: Tx, ck_id: int, sub: int, part: Lease, members_max: int, budget: 
         return owner.lapse(tx, ck_id, members_max)
     ck = tx.state.ck[ck_id]
     if due_ms := session_lease.after_start(tx, ck, sub, part):
-        tx.set_lease(ck, sub, part._replace(due_ms=due_ms))
+        leases.set_part(tx, ck, sub, part._replace(due_ms=due_ms))
         return 0
     return expire(tx, ck, sub, part, members_max, budget)
 
@@ -309,8 +314,7 @@ def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, budg
     """
     group = tx.state.groups.get(ck.group_id)
     if group is None or not tx.state.alive(ck.topic_id):
-        tx.hold(ck, part.undone, -1)
-        tx.set_lease(ck, sub, None)
+        leases.end(tx, ck, sub, part, part.undone)
         return part.undone.bit_count()
     if lost := part.undone & invalidated.of_checkpoint(tx.state, ck):
         return sweep.drop_members(tx, ck, sub, lost)
@@ -323,11 +327,14 @@ def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, budg
     bits = _some(part.undone & ~fate.dead, members_max, last=in_order)
     if bits == part.undone & ~fate.dead:  # dead letters come last: the others need no such room
         dead = budget.fitting(ck, _some(fate.dead, members_max - bits.bit_count()))
-        tx.state.note_dead_blocked(ck, sub, fate.dead & ~dead if budget.no_room else 0)
+        leases.note_dead_blocked(tx, ck, sub, fate.dead & ~dead if budget.no_room else 0)
         bits |= dead
     if bits:
-        _leave(tx, ck, sub, part, bits)
-        _move_on(tx, ck, bits, fate, in_order)
+        lease_history.end_with_rows(tx, ck, sub, part, bits, lease_history.EXPIRED)
+        if dead := fate.dead & bits:
+            deadletter.dead_letter(tx, ck, dead, (in_order and ck.reason) or EXPIRED_REASON)
+        if going := bits & ~dead:
+            to_retry(tx, ck, going, ck.reason or EXPIRED_REASON, tried=fate.tried, stopped=fate.stopped)
     return pulled + bits.bit_count()
 
 
@@ -339,8 +346,8 @@ def _pull_back(tx: Tx, ck: CheckPoint, own: int, dead: int, most: int) -> int:
     """
     if ck.ck_id not in tx.state.subs:
         return 0
-    later = _some(fifo.followers(ck, fifo.undone(tx, ck) & ~own, own & ~dead), most, last=True)
-    for sub, part in fifo.parts(tx, ck):
+    later = _some(followers(ck, leases.undone(tx, ck) & ~own, own & ~dead), most, last=True)
+    for sub, part in leases.parts(tx, ck):
         if leaving := part.undone & later:
             leave(tx, ck, sub, leaving)
             lease_history.write_members(tx, ck, leaving, part, lease_history.RELEASED, fifo.FOLLOWER)
@@ -364,32 +371,7 @@ def _fate(tx: Tx, ck: CheckPoint, bits: int, group: Group, in_order: bool) -> Fa
     """In FIFO topics only the first undone member of each message group counts as tried; elsewhere every member."""
     if ck.kind == BACKOFF:
         return Fate(bits, 0, 0)
-    tried = fifo.heads(ck, fifo.undone(tx, ck)) & bits if in_order else bits
+    tried = heads(ck, leases.undone(tx, ck)) & bits if in_order else bits
     dead = exhausted(ck, tried, group.max_attempts)
     stopped = dead if in_order and group.stop_on_failure else 0
     return Fate(tried, dead & ~stopped, stopped)
-
-
-def _leave(tx: Tx, ck: CheckPoint, sub: int, part: Lease, bits: int) -> None:
-    """Removes members from their lease.
-
-    When others stay, each gets its own history row: the later row of the batch cannot tell them from done members.
-    """
-    left = part.undone & ~bits
-    tx.hold(ck, bits, -1)
-    if left and ck.kind != BACKOFF:
-        lease_history.write_members(tx, ck, bits, part, lease_history.EXPIRED, "")
-    elif ck.kind != BACKOFF:
-        lease_history.write(tx, ck, part, sub, lease_history.EXPIRED)
-    tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
-
-
-def _move_on(tx: Tx, ck: CheckPoint, bits: int, fate: Fate, in_order: bool) -> None:
-    """Moves members, already out of their lease, to the dead letter topic, the retry topic or their message group."""
-    dead = fate.dead & bits
-    if dead:
-        deadletter.dead_letter(tx, ck, dead, (ck.reason or EXPIRED_REASON) if in_order else EXPIRED_REASON)
-    if in_order:
-        fifo.put_back(tx, ck, bits & ~dead, ck.reason or EXPIRED_REASON, fate.tried, stopped=fate.stopped)
-    elif bits & ~dead:
-        to_retry(tx, ck, bits & ~dead, ck.reason or EXPIRED_REASON)

@@ -19,9 +19,9 @@ See docs/decisions/0017-session-leases.md.
 from popmq_server.contract.commands import ReleaseSession, RenewSession, queries
 from popmq_server.contract.commands.sessions import SESSION_CAP_MS, SESSION_LEASE_MS
 from popmq_server.embedded.operations import NextRelease, NextRenewal, SessionPiece
-from popmq_server.embedded.rules.delivery import fifo
+from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.rules.topics.log import Log, located
-from popmq_server.embedded.state import session_ids
+from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import CheckPoint, Lease, members_of
 from popmq_server.values import fields
@@ -41,7 +41,7 @@ def renew(tx: Tx, command: RenewSession | NextRenewal) -> SessionPiece:
         ck, part = tx.state.ck[ck_id], tx.state.leases.get((ck_id, 0))
         due_ms = min(tx.now_ms + command.lease_ms, ck.popped_ms + command.cap_ms)
         if part is not None and tx.now_ms < part.due_ms < due_ms:  # an expired lease is not renewed
-            tx.set_lease(ck, 0, part.renewed(tx.now_ms, due_ms))
+            leases.set_part(tx, ck, 0, part.renewed(tx.now_ms, due_ms))
             moved += 1
     return SessionPiece(moved, after)
 
@@ -57,7 +57,7 @@ def release(tx: Tx, command: ReleaseSession | NextRelease) -> SessionPiece:
         part = tx.state.leases.get((ck_id, 0))
         if part is not None and part.due_ms > tx.now_ms:
             ck = tx.state.ck[ck_id]
-            tx.set_lease(ck, 0, ended(tx, ck, 0, part))
+            leases.set_part(tx, ck, 0, ended(tx, ck, 0, part))
             moved += 1
     return SessionPiece(moved, after)
 
@@ -82,12 +82,12 @@ def after_start(tx: Tx, ck: CheckPoint, sub: int, part: Lease) -> int:
 
 def handle_of(tx: Tx, query: queries.SessionHandle) -> str:
     """Reads the messages that a client holds in a group, the oldest leases first, until one has the id."""
-    group, log, left = tx.group(query.group), Log(tx.kv), READ_BYTES_MAX
-    for ck_id in session_ids.after(tx.state, query.client, 0, PIECE):
+    group, log, left = readers.group(tx, query.group), Log(tx.kv), READ_BYTES_MAX
+    for ck_id in leases.of_session(tx.state, query.client, 0, PIECE):
         ck = tx.state.ck[ck_id]
         if group is None or ck.group_id != group.group_id:
             continue
-        bits = fifo.undone(tx, ck)
+        bits = leases.undone(tx, ck)
         for (_, _, position, size), member in zip(located(tx, ck, bits), members_of(bits), strict=True):
             left -= size
             read = log.fetch(ck.topic_id, position, size) if left >= 0 else None
@@ -98,5 +98,5 @@ def handle_of(tx: Tx, query: queries.SessionHandle) -> str:
 
 def _piece(tx: Tx, client: str, after: int) -> tuple[list[int], int]:
     """The next CheckPoints of a client after `after`; the last of these, or 0 when no more follow."""
-    piece = session_ids.after(tx.state, client, after, PIECE + 1)
+    piece = leases.of_session(tx.state, client, after, PIECE + 1)
     return piece[:PIECE], piece[PIECE - 1] if len(piece) > PIECE else 0

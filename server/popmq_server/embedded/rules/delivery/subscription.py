@@ -20,7 +20,7 @@ from collections.abc import Iterable
 
 from popmq_server.contract.commands import SetFilter
 from popmq_server.contract.commands.filtering import EVERY_MESSAGE
-from popmq_server.embedded.rules.topics import index
+from popmq_server.embedded.rules.topics import index, readers
 from popmq_server.embedded.rules.topics.log import entries
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import (
@@ -42,7 +42,6 @@ from popmq_server.values.filters.filter import Filter
 from popmq_server.values.ids import GroupTopic
 from popmq_server.values.records import (
     Group,
-    Stat,
     Subscription,
     Topic,
 )
@@ -59,7 +58,7 @@ def resolve(tx: Tx, topic_name: str, group_name: str, lite_field: str = "topic")
     Every call validates in the same order: topic, group, topic type, permission, consume mode, filter. A request with
     several errors always gets the same one.
     """
-    group, topic = tx.group(group_name), tx.topic(topic_name)
+    group, topic = readers.group(tx, group_name), tx.topic(topic_name)
     if topic is None:
         raise topic_not_found(topic_name)
     if group is None:
@@ -154,9 +153,7 @@ def set_filter(tx: Tx, command: SetFilter) -> Subscription:
 def _fix(tx: Tx, group: Group, topic: Topic, wanted: Filter) -> Subscription:
     where = (group.group_id, topic.topic_id)
     kind, text = EVERY_MESSAGE if wanted.everything else (wanted.kind, wanted.text)
-    fixed = tx.state.subscriptions.get(where, Subscription())._replace(filter_kind=kind, filter_text=text)
-    tx.state.subscriptions[where] = fixed
-    return fixed
+    return readers.fix_filter(tx, where, kind, text)
 
 
 def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = None) -> None:
@@ -167,16 +164,18 @@ def bind(tx: Tx, group: Group, topic: Topic, start: tuple[str, int] | None = Non
     """
     where = (group.group_id, topic.topic_id)
     if not topic.parent_id:
-        tx.state.last_read[where] = tx.now_ms
+        note_use(tx, where)
     if where in tx.state.stat:
         return
-    tx.state.topic_groups[topic.topic_id] = (*tx.state.topic_groups.get(topic.topic_id, ()), group.group_id)
-    tx.count_unread(where, tx.state.total.get(topic.topic_id, 0))
     begins = starts(tx, group, topic, start)
+    readers.enter(tx, where, begins)
     for queue, offset in begins.items():
-        tx.pass_to((*where, queue), offset)
         begin_at(tx, where, queue, offset)
-    tx.state.stat[where] = Stat(start=sum(begins.values()))
+
+
+def note_use(tx: Tx, where: GroupTopic) -> None:
+    """Notes that a group reads a topic now: its subscription is not idle."""
+    tx.state.last_read[where] = tx.now_ms
 
 
 def note_read(tx: Tx, where: GroupTopic, queues: Iterable[int]) -> None:

@@ -16,12 +16,12 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from popmq_server.embedded.rules.delivery import fifo, invalidated, lease_history
+from popmq_server.embedded.rules.delivery import fifo, invalidated, lease_history, retry
 from popmq_server.embedded.rules.delivery.fifo import Waiting
-from popmq_server.embedded.rules.delivery.pick import unpin_retry
 from popmq_server.embedded.rules.delivery.retry import to_retry
-from popmq_server.embedded.rules.topics import quarantine
+from popmq_server.embedded.rules.topics import quarantine, readers
 from popmq_server.embedded.rules.topics.log import Log
+from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.checkpoints import DONE
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import (
@@ -72,7 +72,29 @@ def void(tx: Tx, where: GroupTopic, bounds: tuple[int, ...], stays: tuple[int, .
         if ck is not None:
             bound = _disown(tx, ck, invalidated.of_checkpoint(state, ck))
             kept = _keep(tx, ck, bound)
-            tx.count(where, start=(bound & ~kept).bit_count())
+            readers.count(tx, where, start=(bound & ~kept).bit_count())
+
+
+def to_pull(tx: Tx, where: GroupTopic) -> None:
+    """Moves leased and waiting messages to the retry topic.
+
+    Retry entries that a switch to POP has not yet moved to their message groups stay there.
+    """
+    left = tx.state.sweeps.get(where, SweepWork())
+    tx.state.sweeps[where] = left._replace(to_retry=True, to_lines=False)
+    tx.state.walked.pop(where)
+
+
+def to_pop(tx: Tx, where: GroupTopic, queues: int, in_order: bool) -> None:
+    """Voids entries of messages that are not committed: the queue delivers those anyway."""
+    left = tx.state.sweeps.get(where, SweepWork())
+    if left.to_retry:
+        tx.state.sweeps[where] = left._replace(to_retry=False)
+    retries, held = tx.state.stat[where].retry, tx.state.held.get(where, HeldNumbers())
+    if retries or held.backoff:
+        void(tx, where, tuple(tx.state.poff.get((*where, queue), 0) for queue in range(queues)))
+    if retries and in_order:
+        tx.state.sweeps[where] = tx.state.sweeps[where]._replace(to_lines=True)
 
 
 def _keep(tx: Tx, ck: CheckPoint, bits: int) -> int:
@@ -97,10 +119,10 @@ def _disown(tx: Tx, ck: CheckPoint, bits: int) -> int:
     part = tx.state.leases[(ck.ck_id, 0)]
     bits &= part.undone
     bound, loose = bits & ~part.released, bits & part.released
-    tx.hold(ck, bound, -1)
-    tx.loosen(ck.owner_id, -loose.bit_count())
+    leases.hold(tx, ck, bound, -1)
+    leases.loosen(tx, ck.owner_id, -loose.bit_count())
     left = part._replace(undone=part.undone & ~bits, released=part.released & ~bits, torn=part.torn | bits)
-    tx.set_lease(ck, 0, left)
+    leases.set_part(tx, ck, 0, left)
     return bound
 
 
@@ -110,15 +132,9 @@ def drop_members(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> int:
     History tells that they were moved: the message of a member that was acked before may be in no queue any more.
     """
     part = tx.state.leases[(ck.ck_id, sub)]
-    tx.hold(ck, bits, -1)
+    lease_history.end_with_rows(tx, ck, sub, part, bits, lease_history.RELEASED, MOVED)
     kept = _keep(tx, ck, bits)
-    left = part.undone & ~bits
-    if left and ck.kind != BACKOFF:
-        lease_history.write_members(tx, ck, bits, part, lease_history.RELEASED, MOVED)
-    elif ck.kind != BACKOFF:
-        lease_history.write(tx, ck, part, sub, lease_history.RELEASED, MOVED)
-    tx.count((ck.group_id, ck.topic_id), start=(bits & ~kept).bit_count())
-    tx.set_lease(ck, sub, part._replace(undone=left) if left else None)
+    readers.count(tx, (ck.group_id, ck.topic_id), start=(bits & ~kept).bit_count())
     return bits.bit_count()
 
 
@@ -133,7 +149,7 @@ def step(tx: Tx, where: GroupTopic) -> bool:
     left = _Piece(tx, where, sweep).run()
     if left == SweepWork():
         tx.state.sweeps.pop(where)
-        tx.state.void_begins.pop(where, None)
+        invalidated.end(tx.state, where)
         tx.state.walked.pop(where)
         tx.wake(*where)
     else:
@@ -174,7 +190,7 @@ class _Piece:
             if self.left <= 0:
                 return
             ck = state.ck[ck_id]
-            yield from ((ck, sub, part) for sub, part in fifo.parts(self.tx, ck))
+            yield from ((ck, sub, part) for sub, part in leases.parts(self.tx, ck))
         state.walked[where] = after
 
     def _walked(self) -> bool:
@@ -215,10 +231,7 @@ class _Piece:
                 stale.append((key, position))
                 places.append((queue, offset))
         _tell_dropped(tx, self.where, places)
-        for key, position in stale:
-            tx.kv.delete("rq", key)
-            unpin_retry(tx, position)
-        tx.count(self.where, retry=-len(stale), start=len(stale))
+        retry.remove(tx, self.where, stale, start=len(stale))
         self.left -= len(stale)
         return done
 
@@ -233,7 +246,7 @@ class _Piece:
         _tell_dropped(self.tx, self.where, [(entry.queue, entry.offset) for entry in found])
         for entry in found:
             fifo.remove(self.tx, self.where, entry)
-        self.tx.count(self.where, start=len(found))
+        readers.count(self.tx, self.where, start=len(found))
         return done
 
     def leased_to_retry(self) -> bool:
@@ -249,10 +262,7 @@ class _Piece:
             if ck.owner_id:
                 _disown(self.tx, ck, part.undone)
             else:
-                self.tx.hold(ck, bits, -1)
-                if ck.kind != BACKOFF:
-                    lease_history.write(self.tx, ck, part, sub, lease_history.RELEASED, SWITCHED)
-                self.tx.set_lease(ck, sub, None)
+                lease_history.end_with_rows(self.tx, ck, sub, part, bits, lease_history.RELEASED, SWITCHED)
             if bits:
                 to_retry(self.tx, ck, bits, ck.reason or SWITCHED)
             self.left -= max(LEASE_COST, bits.bit_count())
@@ -298,15 +308,13 @@ class _Piece:
         tx, log = self.tx, Log(self.tx.kv)
         position, size, attempts, queue, offset, first_pop_ms, *_ = RQ_VALUE.unpack_from(value)
         read, gone = log.fetch(self.where[1], position, size), log.chunk_of(position) < 0
-        tx.kv.delete("rq", key)
-        unpin_retry(tx, position)
-        tx.count(self.where, retry=-1)
+        retry.remove(tx, self.where, [(key, position)])
         if read is not None:
             place = FWAIT_KEY.pack(*self.where, fifo.message_group_hash(read[1]), offset)
             reason = value[RQ_VALUE.size :].decode()
             fifo.put(tx, self.where, Waiting(place, position, size, attempts, queue, first_pop_ms, 0, 0, 0, reason))
         elif gone:
-            tx.count(self.where, dropped=1)
+            readers.count(tx, self.where, dropped=1)
         else:
             quarantine.set_aside(tx, *self.where, queue, offset, position, size)
 

@@ -11,7 +11,7 @@ import itertools
 from popmq_server.contract.commands import Available, Pop, PopToken, Position, Ready
 from popmq_server.embedded.rules.delivery import deadletter, invalidated
 from popmq_server.embedded.rules.delivery.fifo_pick import FifoPick
-from popmq_server.embedded.rules.delivery.owner import bind_again, find_owner, put_owner
+from popmq_server.embedded.rules.delivery.owner import bind_again, find_owner
 from popmq_server.embedded.rules.delivery.pick import Bounds, Pick
 from popmq_server.embedded.rules.delivery.pop import (
     IN_FLIGHT_RETRY_MS,
@@ -31,6 +31,7 @@ from popmq_server.embedded.rules.delivery.subscription import (
     subscribe,
 )
 from popmq_server.embedded.rules.topics import quotas
+from popmq_server.embedded.state import owners
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import (
     NEVER,
@@ -86,7 +87,7 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Leased:
         wanted = subscribe(tx, group, topic, command.filter)
     note_read(tx, (group.group_id, topic.topic_id), command.queues or (ALL_QUEUES,))
     until_ms = max(owner.lease_until_ms, tx.now_ms + (command.invisible_ms or group.invisible_ms))
-    owner = put_owner(tx, owner._replace(lease_until_ms=until_ms, last_seen_ms=tx.now_ms, released=False))
+    owner = owners.put(tx, owner._replace(lease_until_ms=until_ms, last_seen_ms=tx.now_ms, released=False))
     if known is not None:
         return _replay(tx, owner, known)
     return _seal(tx, command, ask, group, topic, owner, key, wanted)
@@ -166,7 +167,7 @@ def _seal(
     if pick.rows:
         ck = lease(tx, pick, NEVER, command.client_id, "", owner.owner_id)
         ck_id, nonce = ck.ck_id, ck.nonce
-    tx.state.tokens[key] = Token(
+    token = Token(
         owner_id=owner.owner_id,
         epoch=ask.epoch,
         part=ask.part,
@@ -175,7 +176,7 @@ def _seal(
         members=len(pick.rows),
         end=end,
     )
-    tx.state.owner_tokens[owner.owner_id] = (*others, key)
+    owners.seal(tx, key, token)
     return Leased(
         rows=pick.rows,
         ck_id=ck_id,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server.embedded.rules.pulling.offsets import retry_topic
+from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import U32
 from popmq_server.errors import group_not_found, not_a_page, topic_not_found
@@ -75,7 +76,7 @@ def pairs(tx: Tx, topic_name: str, group_name: str, after: str) -> Iterator[Name
         if group_name == group.name or (has_named and not group_name):
             yield NamedPair(group, topic, "")
         return
-    named_topic, named_group = tx.topic(topic_name), tx.group(group_name)
+    named_topic, named_group = tx.topic(topic_name), readers.group(tx, group_name)
     if topic_name and named_topic is None:
         raise topic_not_found(topic_name)
     if group_name and named_group is None:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from popmq_server.contract.commands import ReadRow
 from popmq_server.embedded.rules.delivery import deadletter
 from popmq_server.embedded.rules.topics import index
+from popmq_server.embedded.rules.topics.chunk import IDX_HEAD, IDX_RANGE
 from popmq_server.embedded.rules.topics.log import Log
-from popmq_server.embedded.rules.topics.topic import IDX_HEAD, IDX_RANGE
 from popmq_server.embedded.store.keys import (
     CQ_ENTRY,
     CQ_KEY,

@@ -20,9 +20,10 @@ from popmq_server.embedded.rules.inspect.browse import browse
 from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.operate import idle_subscriptions
 from popmq_server.embedded.rules.pulling.offsets import retry_topic
+from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.rules.topics.backlog import bytes_of, ready, stored
 from popmq_server.embedded.rules.topics.log import Log, entries, located_in
-from popmq_server.embedded.state import oldest_leased
+from popmq_server.embedded.state.leases import oldest_chunk
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import KIND_NAMES, members_of
@@ -219,7 +220,7 @@ def held_by(tx: Tx, query: queries.HeldBy) -> dict[tuple[str, str], int]:
     """The number of messages leased to each of the requested clients that has any."""
     found = {}
     for group_name, client in query.clients:
-        group = tx.group(group_name)
+        group = readers.group(tx, group_name)
         if group is not None and (count := tx.state.clients.get((group.group_id, client))):
             found[group_name, client] = count
     return found
@@ -245,9 +246,9 @@ def subscriptions(tx: Tx, query: queries.Subscriptions) -> Rows[tuple[str, Subsc
 def group_settings(tx: Tx, query: queries.GroupSettings) -> Rows[Group]:
     """The settings of all groups, sorted by name, or of one."""
     name = query.name
-    if name and tx.group(name) is None:
+    if name and readers.group(tx, name) is None:
         raise group_not_found(name)
-    one = tx.group(name) if name else None
+    one = readers.group(tx, name) if name else None
     if one is not None:
         return Rows([one])
     found, budget = Rows[Group](), names.StepsLeft()
@@ -264,7 +265,10 @@ def leases(tx: Tx, query: queries.Leases) -> LeasePage:
     no deadline of their own: they are listed at the key of their owner. A piece ends when it has all its rows.
     """
     _must_exist(tx, query.topic, query.group)
-    group, topic = tx.group(query.group) if query.group else None, tx.topic(query.topic) if query.topic else None
+    group, topic = (
+        readers.group(tx, query.group) if query.group else None,
+        tx.topic(query.topic) if query.topic else None,
+    )
     shown, met, left = list[LeaseNumbers](), 0, LEASES_PIECE
     begin, listed = _lease_place(query.after)
     for key in tx.kv.scan_keys("due", b"", begin):
@@ -301,7 +305,7 @@ def _must_exist(tx: Tx, topic_name: str, group_name: str) -> None:
         retry_topic(tx, topic_name)
     elif topic_name and tx.topic(topic_name) is None:
         raise topic_not_found(topic_name)
-    if group_name and tx.group(group_name) is None:
+    if group_name and readers.group(tx, group_name) is None:
         raise group_not_found(group_name)
 
 
@@ -352,7 +356,7 @@ def _lease_numbers(tx: Tx, ck_id: int, sub: int) -> LeaseNumbers:
 def owners(tx: Tx, query: queries.Owners) -> Rows[OwnerNumbers]:
     """The owners of one group or all, by group, with the undone messages bound to their tokens."""
     _must_exist(tx, "", query.group)
-    named = tx.group(query.group) if query.group else None
+    named = readers.group(tx, query.group) if query.group else None
     prefix = U32.pack(named.group_id) if named else b""
     found, budget = Rows[OwnerNumbers](), names.StepsLeft()
     for key in tx.kv.scan_keys("own", prefix, place_of(query.after)):
@@ -396,7 +400,7 @@ def oldest_leased_ms(kv: Transaction, state: State, where: GroupTopic) -> int:
     Exact while the broker has at most EXACT_LEASES leases. With more it is the store time of the chunk's first message:
     at most OPEN_MS_MAX earlier, in a chunk that several small commits share (topic.py).
     """
-    position = oldest_leased.chunk(state, where)
+    position = oldest_chunk(state, where)
     if position is not None and state.leases.count() <= EXACT_LEASES and (exact := _first(kv, state, where, position)):
         return exact
     raw = None if position is None else kv.get("log", U64.pack(position)) or _kept(kv, position)

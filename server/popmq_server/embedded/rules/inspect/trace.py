@@ -10,7 +10,7 @@ A stage continues at a key. That of stage 0 is the topic and the position below 
 import itertools
 
 from popmq_server.embedded.operations import Spotted, Trace, Traced
-from popmq_server.embedded.rules.topics import index
+from popmq_server.embedded.rules.topics import index, readers
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import TOPIC_AT, U32, U64
 from popmq_server.errors import group_not_found, topic_not_found
@@ -29,7 +29,7 @@ def trace(tx: Tx, command: Trace) -> Traced:
     """Runs one piece."""
     if command.topic and tx.topic(command.topic) is None:
         raise topic_not_found(command.topic)
-    if command.group and tx.group(command.group) is None:
+    if command.group and readers.group(tx, command.group) is None:
         raise group_not_found(command.group)
     stage, key = command.at
     wanted = hash8(command.message_id)

@@ -21,7 +21,7 @@ from popmq_server.embedded.rules.inspect.trace import DELAYED, LOG
 from popmq_server.embedded.rules.operate import holders
 from popmq_server.embedded.rules.operate.holders import HeldMessage
 from popmq_server.embedded.rules.sending import delay, transaction
-from popmq_server.embedded.rules.topics import index
+from popmq_server.embedded.rules.topics import index, readers
 from popmq_server.embedded.rules.topics.index import Spot
 from popmq_server.embedded.rules.topics.log import Log
 from popmq_server.embedded.state.checkpoints import DONE
@@ -112,7 +112,7 @@ def _walk(tx: Tx, command: WhyPiece, seen: FoundInLog) -> HolderSearch:
     for dead_letter in seen.dead_letters:
         if (topic := tx.topic(dead_letter.origin.topic)) is not None:
             places.add((topic.topic_id, *_place(dead_letter)[1:]))
-    group = tx.group(command.group) if command.group else None
+    group = readers.group(tx, command.group) if command.group else None
     if not any(_may_hold(tx, group, topic_id) for topic_id in {place[0] for place in places}):
         return HolderSearch(frozenset(), at=DONE)
     return HolderSearch(frozenset(places), group.group_id if group else 0)
@@ -212,7 +212,7 @@ def _is_of(dead_letter: TracedDeadLetter, stored: Stored) -> bool:
 
 
 def _group_of(tx: Tx, dead_letter: TracedDeadLetter) -> Group | None:
-    return tx.group(tx.state.topics[dead_letter.topic_id].name.removeprefix(DEAD_LETTER_PREFIX))
+    return readers.group(tx, tx.state.topics[dead_letter.topic_id].name.removeprefix(DEAD_LETTER_PREFIX))
 
 
 def _lives_of_dead_letters(

@@ -10,15 +10,15 @@ from all lite topics; lite topics that were empty are not part of the attempt.
 """
 
 from popmq_server.contract.commands import Pop
-from popmq_server.embedded.rules.delivery import fifo, invalidated
+from popmq_server.embedded.rules.delivery import invalidated
 from popmq_server.embedded.rules.delivery.fifo_pick import FifoPick
 from popmq_server.embedded.rules.delivery.pick import Bounds
 from popmq_server.embedded.rules.delivery.pop import lease, read_members
 from popmq_server.embedded.rules.delivery.subscription import bind
 from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.topics import quotas
+from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.all_tables import lite_hash
-from popmq_server.embedded.state.lease_sums import attempt_key
 from popmq_server.embedded.state.lite_watch import Key, named, wake_key
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.errors import invalid
@@ -72,7 +72,7 @@ def pop(tx: Tx, command: Pop) -> Leased:
         field = "queues" if command.queues else "filter"
         raise invalid("lite topics have neither queues nor filters", field=field, action="leave it unset")
     bind(tx, group, parent)
-    tried = attempt_key(group.group_id, parent.topic_id, command.client_id, command.attempt_id)
+    tried = leases.attempt_key(group.group_id, parent.topic_id, command.client_id, command.attempt_id)
     if command.attempt_id and (again := _replay(tx, command, tx.state.lite_attempts.get(tried, ()))):
         return _joined(tx, again, 0, replay=True)
     key = (group.name, parent.name, client_of(command))
@@ -83,7 +83,7 @@ def pop(tx: Tx, command: Pop) -> Leased:
     rows = sum(len(part.rows) for part in parts)
     quotas.popped(tx, group, parent, rows)
     if rows and command.attempt_id:
-        tx.state.lite_attempts[tried] = tuple(part.ck_id for part in parts if part.rows)
+        leases.remember_attempt(tx, tried, tuple(part.ck_id for part in parts if part.rows))
     rest = tx.state.watches.ready_count(key)
     if rest and rows:
         tx.woken.add((group.name, wake_key(*key[1:])))
@@ -178,7 +178,7 @@ def _replay(tx: Tx, command: Pop, ck_ids: tuple[int, ...]) -> list[Leased]:
         if (ck.client, ck.attempt_id) != (command.client_id, command.attempt_id):
             continue
         alive = tx.state.alive(ck.topic_id)
-        parts = [part for _, part in fifo.parts(tx, ck)] if alive else []
+        parts = [part for _, part in leases.parts(tx, ck)] if alive else []
         bits = sum(part.undone for part in parts) & ~invalidated.of_checkpoint(tx.state, ck)
         rows, _ = read_members(tx, ck, bits)
         if rows:

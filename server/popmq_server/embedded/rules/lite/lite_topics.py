@@ -4,7 +4,7 @@
       ├── alice   id 12  ▪▪▪▪▪               topic       12 → its record: parent 7, one queue, a lock for each group
       ├── bob     id 13  ▪▪                  log, cq …   as of any topic, by its own id
       └── …       id n
-    stat, held, bytes of 7: the sums over its lite topics, updated in the same transactions (tx.py)
+    stat, held, bytes of 7: the sums over its lite topics, updated in the same transactions (topic_counts.py)
 
     first Send ─▶ created ─▶ messages, subscribers ─▶ idle: no group has work in it, no client watches it
                    ▲                                    │ lite_ttl_ms later
@@ -24,6 +24,7 @@ See docs/decisions/0037-lite-topics.md.
 import itertools
 
 from popmq_server.embedded.rules.delivery.subscription import bind
+from popmq_server.embedded.rules.topics import readers, registry
 from popmq_server.embedded.rules.topics.log import Log, entries
 from popmq_server.embedded.rules.topics.removal import OF_TOPIC, drop_range
 from popmq_server.embedded.state.rows import LITE_NAME
@@ -43,7 +44,6 @@ from popmq_server.values.records import (
     Lites,
     Stat,
     Topic,
-    TopicStat,
 )
 
 #: Lite topics checked in one piece, and keys removed with idle ones: some 10 ms each.
@@ -60,7 +60,7 @@ QUOTA_RETRY_MS = 60_000
 
 def resolve(tx: Tx, topic_name: str, group_name: str) -> tuple[Group, Topic]:
     """The group and the LITE topic of these names, or Refused."""
-    group, topic = tx.group(group_name), tx.topic(topic_name)
+    group, topic = readers.group(tx, group_name), tx.topic(topic_name)
     if topic is None:
         raise topic_not_found(topic_name)
     if group is None:
@@ -86,7 +86,7 @@ def ensure(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
     if lite_topic is None:
         return _make(tx, parent, name)
     if lite_topic.idle_ms:
-        lite_topic = tx.state.topics[lite_topic.topic_id] = lite_topic._replace(idle_ms=0)
+        lite_topic = registry.change_topic(tx, lite_topic._replace(idle_ms=0))
     return lite_topic
 
 
@@ -115,11 +115,9 @@ def _make(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
         parent_id=parent.topic_id,
         lite_topic=name,
     )
-    state.topics[made.topic_id] = made
-    state.lite_ids[(parent.topic_id, name)] = made.topic_id
-    tx.count_lites(parent.topic_id, 1, 0)
+    registry.add_topic(tx, made)
     for key in state.watches.watchers(parent.name, name, tx.now_ms):
-        if (group := tx.group(key[0])) is not None:
+        if (group := readers.group(tx, key[0])) is not None:
             bind(tx, group, parent)
             bind(tx, group, made)
     return made
@@ -138,6 +136,7 @@ class IdleLiteTopics:
         """Runs one piece; returns whether there is more to look at."""
         if tx.state.watches.expire(tx.now_ms, WATCHED_MAX):
             return True
+        tx.state.undo.save(self, "place")
         names = tx.kv.scan("name", LITE_NAME, self.place)
         found = [(key, TopicId(U32.unpack(value)[0])) for key, value in itertools.islice(names, LOOKS_MAX + 1)]
         left, looks = REMOVAL_KEYS_MAX, LOOKS_MAX
@@ -159,9 +158,9 @@ def _look_at(tx: Tx, topic_id: TopicId, left: int) -> int:
         return left
     if is_needed(tx, topic):
         if topic.idle_ms:
-            tx.state.topics[topic_id] = topic._replace(idle_ms=0)
+            registry.change_topic(tx, topic._replace(idle_ms=0))
     elif not topic.idle_ms:
-        tx.state.topics[topic_id] = topic._replace(idle_ms=tx.now_ms)
+        registry.change_topic(tx, topic._replace(idle_ms=tx.now_ms))
     elif tx.now_ms - topic.idle_ms >= (parent.lite_ttl_ms or LITE_TTL_MS_DEFAULT):
         return remove(tx, topic, left)
     return left
@@ -216,8 +215,6 @@ def is_needed(tx: Tx, topic: Topic) -> bool:
 
 #: The minimum that one removal takes from the keys of a piece.
 KEYS_EACH = 10
-#: The kind of a retired lite topic in `purge`, before the id of its parent.
-KIND = "lite"
 
 
 def remove(tx: Tx, topic: Topic, left: int) -> int:
@@ -226,28 +223,16 @@ def remove(tx: Tx, topic: Topic, left: int) -> int:
     One piece removes many small lite topics whole, since 100,000 may end together. If one is too large for the rest of
     the piece, `step` removes the rest later, as for any deleted topic. Its id is never reused.
     """
-    _retire(tx, topic)
+    registry.retire(tx, topic)
     left = step(tx, topic.topic_id, left, topic.parent_id)
     if left:
-        tx.state.purges.pop(topic.topic_id)
+        registry.removed(tx, topic.topic_id)
     return max(0, left - KEYS_EACH)
-
-
-def _retire(tx: Tx, topic: Topic) -> None:
-    """Removes its name, and subtracts its counts from its parent's."""
-    state, where = tx.state, (topic.topic_id, 0)
-    state.lite_ids.pop((topic.parent_id, topic.lite_topic))
-    stored = state.queue_max.get(where, 0) - state.queue_min.get(where, 0)
-    tx.count_lites(topic.parent_id, -1, -stored)
-    tx.count_topic(topic.parent_id, bytes=-state.topic_stat.get(topic.topic_id, TopicStat()).bytes)
-    state.set_lagging(topic.topic_id, False)
-    state.topics.pop(topic.topic_id)
-    state.purges[topic.topic_id] = f"{KIND} {topic.parent_id}"
 
 
 def parent_of(kind: str) -> int:
     """The parent's id in the kind of a retired lite topic; 0 = a preview retired it, without an index of its chunks."""
-    return int(kind.removeprefix(KIND) or 0)
+    return int(kind.removeprefix(registry.LITE) or 0)
 
 
 def step(tx: Tx, topic_id: TopicId, left: int, parent_id: int) -> int:
@@ -270,8 +255,7 @@ def step_orphans(tx: Tx, parent_id: TopicId, left: int) -> int:
         left = _drop_keys(tx, topic_id, left, parent_id)
         if not left:
             return 0
-        tx.state.forget_lite_topic(topic_id)
-        tx.state.lite_ids.pop((parent_id, name))
+        registry.forget_orphan(tx, parent_id, name, topic_id)
         left = max(0, left - KEYS_EACH)
     return left
 

@@ -6,7 +6,9 @@ lapse. Messages in backoff are such a lease too: they become visible at once.
 """
 
 from popmq_server.contract.commands import EndLease
-from popmq_server.embedded.rules.delivery import fifo, session_lease
+from popmq_server.embedded.rules.delivery import session_lease
+from popmq_server.embedded.rules.topics import readers
+from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.errors import Refused, group_not_found, invalid
 from popmq_server.values.reach import covers
@@ -14,7 +16,7 @@ from popmq_server.values.reach import covers
 
 def end(tx: Tx, command: EndLease) -> int:
     """Sets the deadline of every part of the lease to now; returns how many messages are not done."""
-    group = tx.group(command.group)
+    group = readers.group(tx, command.group)
     if group is None:
         raise group_not_found(command.group)
     ck = tx.state.ck.get(int(command.lease_id)) if command.lease_id.isdecimal() else None
@@ -38,8 +40,8 @@ def end(tx: Tx, command: EndLease) -> int:
             field="lease_id",
             action="release the owner: `popmq owners release`, or client.release_owner",
         )
-    parts = fifo.parts(tx, ck)
+    parts = leases.parts(tx, ck)
     for sub, part in parts:
         if part.due_ms > tx.now_ms:
-            tx.set_lease(ck, sub, session_lease.ended(tx, ck, sub, part))
+            leases.set_part(tx, ck, sub, session_lease.ended(tx, ck, sub, part))
     return sum(part.undone.bit_count() for _, part in parts)

@@ -16,17 +16,18 @@ See docs/decisions/0031-subscription-expiry.md.
 """
 
 from collections import deque
-from typing import Any
 
 from popmq_server.embedded.operations import Attend
 from popmq_server.embedded.rules.delivery import deadletter
-from popmq_server.embedded.rules.topics import quotas
+from popmq_server.embedded.rules.delivery.subscription import note_use
+from popmq_server.embedded.rules.topics import quotas, readers
 from popmq_server.embedded.rules.topics.removal import drop_range
 from popmq_server.embedded.rules.topics.walks import TopicRound
+from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.events import Event
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import STAT_KEY
-from popmq_server.values.ids import GroupTopic, TopicId
+from popmq_server.values.ids import GroupId, GroupTopic, TopicId
 from popmq_server.values.records import (
     RETRY_QUEUE,
     Group,
@@ -66,10 +67,10 @@ def expires_ms(group: Group, subscription: Subscription, read_ms: int) -> int:
 
 def attend(tx: Tx, command: Attend) -> None:
     """Notes that live members of a group may read these topics."""
-    group = tx.group(command.group)
+    group = readers.group(tx, command.group)
     for topic in filter(None, map(tx.topic, command.topics)):
         if group is not None and (group.group_id, topic.topic_id) in tx.state.stat:
-            tx.state.last_read[(group.group_id, topic.topic_id)] = tx.now_ms
+            note_use(tx, (group.group_id, topic.topic_id))
 
 
 def in_use(tx: Tx, where: GroupTopic) -> bool:
@@ -93,29 +94,21 @@ class Expiry:
         self._used: dict[GroupTopic, int] = {}
         self._used_before: dict[GroupTopic, int] = {}
         #: By topic, the groups whose subscription expired in this piece.
-        self._expired: dict[TopicId, set[int]] = {}
+        self._expired: dict[TopicId, set[GroupId]] = {}
         #: Looks left in this piece.
         self._left = 0
         #: For each subscription of a LITE topic under removal: its remaining lite topics.
         self._lites: dict[GroupTopic, deque[TopicId]] = {}
 
-    @property
-    def place(self) -> tuple[Any, ...]:
-        return self._look_ms, self._walk.place, tuple(self._round), self._topic_id, tuple(self._groups)
-
-    @place.setter
-    def place(self, place: tuple[Any, ...]) -> None:
-        """The times of last uses stay as they are: a later one only delays an expiry."""
-        self._look_ms, self._walk.place, topics, self._topic_id, groups = place
-        self._round, self._groups = deque(topics), deque(groups)
-
     def run(self, tx: Tx) -> bool:
         """Runs one piece; returns whether there is more to do now."""
         self._expired.clear()
+        # The times of last uses stay as they are: a later one only delays an expiry.
+        tx.state.undo.save(self, "_look_ms", "_round", "_topic_id", "_groups")
+        self._round, self._groups = deque(self._round), deque(self._groups)
         more = self._piece(tx)
         for topic_id, expired in self._expired.items():
-            left = tuple(group_id for group_id in tx.state.topic_groups[topic_id] if group_id not in expired)
-            tx.state.topic_groups[topic_id] = left
+            readers.leave_together(tx, topic_id, expired)
         return more
 
     def _piece(self, tx: Tx) -> bool:
@@ -156,7 +149,7 @@ class Expiry:
         else:
             after = self._warned(tx, group, topic, now)
         if after != now:
-            tx.state.subscriptions[where] = after
+            readers.note_idle(tx, where, after.idle_ms, after.warned_ms)
         due_ms = expires_ms(group, after, used_ms)
         if after.warned_ms and due_ms and due_ms <= tx.now_ms and tx.now_ms - self._started_ms >= GRACE_MS:
             return self._remove(tx, group, topic)
@@ -183,7 +176,7 @@ class Expiry:
     def _remove(self, tx: Tx, group: Group, topic: Topic) -> bool:
         """Removes one piece; returns whether there is more. A LITE topic's lite topics go first."""
         where = (group.group_id, topic.topic_id)
-        tx.group(group.name)  # first counts what retention dropped
+        readers.group(tx, group.name)  # first counts what retention dropped
         if topic.type == "LITE":
             left = self._lites.pop(where, None) or _lites_of(tx, group, topic)
             for _ in range(min(LITES_MAX, len(left))):
@@ -207,8 +200,8 @@ class Expiry:
             return
         if topic.type != "LITE" or topic.parent_id:
             lost = unread(tx, state.groups[where[0]], topic._replace(type="NORMAL"))
-            tx.count_topic(topic.topic_id, abandoned=lost)
-            tx.count_unread(where, -lost)
+            topic_counts.add(tx, topic.topic_id, abandoned=lost)
+            readers.count_unread(tx, where, -lost)
         state.forget_subscription(where, (*range(topic.queues), RETRY_QUEUE))
         quotas.forget_group(tx, *where)
         drop_range(tx, "begin", STAT_KEY.pack(*where), topic.queues + 1)

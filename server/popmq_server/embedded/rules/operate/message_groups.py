@@ -21,8 +21,9 @@ from popmq_server.embedded.rules.delivery import deadletter, fifo, lease_history
 from popmq_server.embedded.rules.delivery.fifo import Waiting
 from popmq_server.embedded.rules.delivery.subscription import resolve
 from popmq_server.embedded.rules.lite import lite_topics
+from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.rules.topics.log import Log, located
-from popmq_server.embedded.state import ready_groups
+from popmq_server.embedded.state import leases, ready_groups
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store import checkpoint
 from popmq_server.embedded.store.checkpoint import (
@@ -44,7 +45,7 @@ LOOKS_MAX, ROW_COST, PAGE = 2000, 5, 100
 
 def listed(tx: Tx, query: queries.MessageGroups) -> Rows[MessageGroupNumbers]:
     """One piece of the list of message groups, stopped ones first; at most `rows_max`, which is set."""
-    group, topic = tx.group(query.group), tx.topic(query.topic)
+    group, topic = readers.group(tx, query.group), tx.topic(query.topic)
     if group is None or topic is None or topic.type != "LITE":
         group, topic = resolve(tx, query.topic, query.group)
     stage, _, at = (query.after or "stopped ").partition(" ")
@@ -161,7 +162,7 @@ class _Page:
         """
         state, first = self._tx.state, dict[MessageGroup, int]()
         self._left -= ck.members
-        for member in members_of(fifo.undone(self._tx, ck)):
+        for member in members_of(leases.undone(self._tx, ck)):
             first.setdefault((ck.group_id, ck.topic_id, ck.message_groups[member]), member)
         for key, member in first.items():
             if member >= begin and key in state.locks and key not in state.waiting:
@@ -180,7 +181,7 @@ def resume(tx: Tx, command: ResumeMessageGroup) -> bool:
 
     Returns whether stopped messages are left: one transaction writes a bounded number of bytes of dead letters.
     """
-    group, topic = tx.group(command.group), tx.topic(command.topic)
+    group, topic = readers.group(tx, command.group), tx.topic(command.topic)
     if group is not None and topic is not None and topic.type == "LITE":
         topic = lite_topics.find(tx, topic, command.message_group) or topic
     else:
@@ -219,5 +220,5 @@ def _dead_letter(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
     """Moves a stopped message to the dead letter topic, as the only member of a CheckPoint that is not stored."""
     run = Run(entry.queue, entry.offset, 1, entry.attempts, entry.position, entry.size, entry.first_pop_ms)
     chunk = Log(tx.kv).chunk_of(entry.position)
-    dead = tx.new_checkpoint(where, FIFO, 1, (run,), ((0, chunk),))
+    dead = leases.new_checkpoint(tx, where, FIFO, 1, (run,), ((0, chunk),))
     deadletter.dead_letter(tx, dead, 1, entry.reason, lease_history.NO_LEASE)

@@ -6,8 +6,8 @@ The delete has removed the name, and ids are never reused, so no client can reac
 PurgeTopic replaces a topic by a new one with its name and settings. The old topic's messages go as those of a deleted
 topic and cannot return, whether delayed, half, leased or sent again. Offsets continue: queues begin where the old ones
 ended, and groups keep their counters and filters, with their positions at these ends. They are moved in pieces; a group
-that a command names meanwhile is moved first (Tx.group). A sealed token of an owner stays sealed: a reader that repeats
-it learns that its messages are lost, and gets no new ones for them.
+that a command names meanwhile is moved first (readers.group). A sealed token of an owner stays sealed: a reader that
+repeats it learns that its messages are lost, and gets no new ones for them.
 
          queue      0 ───────────────────────────▶ 17          17
          topic 3    ▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪  in `purge`    topic 9     empty: the same name, queues, groups, retention …
@@ -22,22 +22,24 @@ import itertools
 
 from popmq_server.contract.commands import PurgeTopic
 from popmq_server.embedded.operations import NextPurge, Purged
-from popmq_server.embedded.rules.delivery import fifo
 from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.retention import floors
 from popmq_server.embedded.rules.sending import delay, transaction
 from popmq_server.embedded.rules.topics import (
     backlog,
     quotas,
+    readers,
+    registry,
     removal,
     topic,
 )
 from popmq_server.embedded.rules.topics.removal import SUBSCRIPTION_COST, drop_range
+from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.checkpoints import DONE
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import STAT_KEY, U32
 from popmq_server.errors import topic_not_found
-from popmq_server.values.ids import GroupId, TopicId, checked
+from popmq_server.values.ids import GroupId, TopicId
 from popmq_server.values.records import (
     HeldNumbers,
     Lites,
@@ -52,8 +54,6 @@ LEASE_COST = 4
 POSITIONS_MAX = 1000
 #: With more subscriptions a deleted entity counts as one that has leases.
 PAIRS_MAX = 100
-#: The kind of a purged topic in `purge` while groups have to be moved from it, before the id of the new topic.
-PURGED = "purged"
 #: In the answer to a purge: the groups of an earlier purge are moved first.
 NOT_BEGUN = -1
 
@@ -90,16 +90,9 @@ def _replace(tx: Tx, old: Topic) -> tuple[int, Topic]:
     topic.flush(tx)  # messages that this commit appended belong to the old topic
     state, stat = tx.state, tx.state.topic_stat.get(old.topic_id, TopicStat())
     dropped = backlog.stored(state, old) + stat.delayed + stat.half
-    new = old._replace(topic_id=TopicId(checked(tx.next("entity"))), moving_from=old.topic_id)
-    tx.drop_topic(old)
-    state.purges[old.topic_id] = f"{PURGED} {new.topic_id}"
-    state.topics[new.topic_id] = new
-    state.ids[("t", new.name)] = new.topic_id
-    state.set_moving(new.topic_id, old.topic_id)
-    for queue in range(new.queues):
-        end = state.queue_max.get((old.topic_id, queue), 0)
-        state.queue_max[(new.topic_id, queue)] = state.queue_min[(new.topic_id, queue)] = end
-    state.total[new.topic_id] = state.total.get(old.topic_id, 0)
+    topic.end_queues(tx, old)
+    new = registry.begin_again(tx, old)
+    topic.continue_queues(tx, old, new)
     tx.wake(None, new.topic_id)
     tx.arrive(new.topic_id, None)
     return dropped, new
@@ -108,38 +101,33 @@ def _replace(tx: Tx, old: Topic) -> tuple[int, Topic]:
 def _move_groups(tx: Tx, new: Topic) -> bool:
     """Moves some groups from a purged topic to where it began again; returns whether there are more.
 
-    A group of which a command speaks meanwhile has been moved before (Tx.group). The walk goes from the last group to
-    the first: those that leave it meanwhile do not make it skip any.
+    A group of which a command speaks meanwhile has been moved before (readers.group). The walk goes from the last group
+    to the first: those that leave it meanwhile do not make it skip any.
     """
     state, old_id = tx.state, new.moving_from
     groups = state.topic_groups.get(old_id, ())
-    stop = min(state.walked.get((old_id,), len(groups)), len(groups))
+    stop = min(state.purged.get(old_id, len(groups)), len(groups))
     start = max(0, stop - max(1, POSITIONS_MAX // (new.queues + SUBSCRIPTION_COST)))
     left = [
         group_id
         for group_id in groups[start:stop]
         if group_id in state.groups and (group_id, new.topic_id) not in state.stat
     ]
-    for group_id in left:
-        tx.rebind(group_id, new)
-    if left:
-        state.topic_groups[new.topic_id] = (*state.topic_groups.get(new.topic_id, ()), *left)
+    readers.rebind(tx, new, left)
     if start:
-        state.walked[(old_id,)] = start
+        state.purged[old_id] = start
         return True
-    state.walked.pop((old_id,))
-    state.topics[new.topic_id] = new._replace(moving_from=TopicId(0))
-    state.set_moving(new.topic_id, TopicId(0))
-    state.purges[old_id] = "topic"
+    state.purged.pop(old_id)
+    registry.groups_moved(tx, new)
     return False
 
 
 def _go_on(tx: Tx, old_id: int, kind: str) -> bool:
     """Moves some groups of a purged topic; returns whether any were left to be moved."""
-    new = tx.state.topics.get(int(kind.removeprefix(PURGED)))
+    new = tx.state.topics.get(int(kind.removeprefix(registry.PURGED)))
     if new is None or new.moving_from != old_id:
-        tx.state.walked.pop((old_id,))  # a place in the groups, not yet one in the CheckPoints
-        tx.state.purges[old_id] = "topic"
+        tx.state.purged.pop(old_id)  # a place in the groups, not yet one in the CheckPoints
+        registry.give_up_moving(tx, old_id)
         return False
     _move_groups(tx, new)
     return True
@@ -150,19 +138,19 @@ def step(tx: Tx, entity_id: int, kind: str, keys_max: int = PURGE_KEYS_MAX) -> N
 
     The tables forget the entity only after its ranges are removed, so a restart in between finds the same job.
     """
-    if kind.startswith(PURGED):
+    if kind.startswith(registry.PURGED):
         if _go_on(tx, entity_id, kind):
             return
         kind = "topic"
-    if kind.startswith(lite_topics.KIND):
+    if kind.startswith(registry.LITE):
         left = lite_topics.step(tx, TopicId(entity_id), keys_max, lite_topics.parent_of(kind))
     else:
         left = _drop_checkpoints(tx, entity_id, kind, keys_max)
         drop = _drop_topic if kind == "topic" else _drop_group
         left = drop(tx, entity_id, left) if left else 0
     if left:
-        tx.state.purges.pop(entity_id)
-        tx.state.walked.pop((entity_id,))
+        registry.removed(tx, entity_id)
+        tx.state.purged.pop(entity_id)
 
 
 def _drop_topic(tx: Tx, topic_id: int, left: int) -> int:
@@ -192,25 +180,25 @@ def _drop_checkpoints(tx: Tx, entity_id: int, kind: str, left: int) -> int:
 
     No request can create new leases of a deleted entity, so one walk is enough.
     """
-    state, key = tx.state, (entity_id,)
-    start = state.walked.get(key, 0)
+    state = tx.state
+    start = state.purged.get(entity_id, 0)
     if not start and not _may_hold(tx, entity_id, kind):
-        start = state.walked[key] = DONE
+        start = state.purged[entity_id] = DONE
     if start == DONE:
         return left
     found, after = state.ck.of(lambda *pair: entity_id in _entities(tx, pair, kind), start)
     for ck_id in found:
         if left <= 0:
-            state.walked[key] = ck_id
+            state.purged[entity_id] = ck_id
             return 0
         ck = state.ck[ck_id]
-        for sub, part in fifo.parts(tx, ck):
-            tx.hold(ck, part.undone & ~part.released, -1)
+        for sub, part in leases.parts(tx, ck):
+            leases.hold(tx, ck, part.undone & ~part.released, -1)
             if part.released:
-                tx.loosen(ck.owner_id, -part.released.bit_count())
-            tx.set_lease(ck, sub, None)
+                leases.loosen(tx, ck.owner_id, -part.released.bit_count())
+            leases.set_part(tx, ck, sub, None)
             left -= LEASE_COST
-    state.walked[key] = after
+    state.purged[entity_id] = after
     return max(0, left) if after == DONE else 0
 
 

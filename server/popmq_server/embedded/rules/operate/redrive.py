@@ -39,6 +39,7 @@ from popmq_server.embedded.rules.delivery import (
     deadletter,
     fifo,
     lease_history,
+    retry,
     sweep,
 )
 from popmq_server.embedded.rules.delivery.deadletter import Origin
@@ -46,13 +47,14 @@ from popmq_server.embedded.rules.delivery.subscription import bind
 from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.operate import holders
 from popmq_server.embedded.rules.sending import delay, placing, unique
-from popmq_server.embedded.rules.topics import index, log, topic
+from popmq_server.embedded.rules.topics import index, log, readers
+from popmq_server.embedded.rules.topics.chunk import append_bare
 from popmq_server.embedded.rules.topics.log import Log, entries, over_hole
-from popmq_server.embedded.state import marks
+from popmq_server.embedded.state import leases, marks
 from popmq_server.embedded.state.checkpoints import DONE
 from popmq_server.embedded.state.space import GROW, entries_bytes, messages_bytes
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.keys import FWAIT_KEY, RQ_KEY, RQ_VALUE
+from popmq_server.embedded.store.keys import FWAIT_KEY, RQ_VALUE
 from popmq_server.errors import Refused, group_not_found, topic_not_found
 from popmq_server.values import fields
 from popmq_server.values.ids import GroupTopic, TopicId
@@ -127,7 +129,7 @@ def redrive(tx: Tx, command: RedrivePiece) -> RedrivenPiece:
 
 def dead_letters_of(tx: Tx, name: str) -> tuple[Group | None, Topic]:
     """A group and its dead letter topic; for an empty name, the topic of given-up half messages."""
-    group = tx.group(name) if name else None
+    group = readers.group(tx, name) if name else None
     if name and group is None:
         raise group_not_found(name)
     topic = tx.topic(dead_letter_topic(name) if name else GIVE_UP_TOPIC)
@@ -296,8 +298,8 @@ def _deliver(tx: Tx, group: Group, origin: Topic, dead_letters: list[DeadLetter]
     where = (group.group_id, origin.topic_id)
     in_order = _in_order(tx, where, origin)
     fresh = _not_coming(tx, where, dead_letters, walk) if in_order else dead_letters
-    tx.count(where, dead=-len(dead_letters), start=len(dead_letters) - len(fresh))
-    places = topic.append_bare(tx, origin, tuple(dead_letter.message for dead_letter in fresh))
+    readers.count(tx, where, dead=-len(dead_letters), start=len(dead_letters) - len(fresh))
+    places = append_bare(tx, origin, tuple(dead_letter.message for dead_letter in fresh))
     if in_order:
         _put_waiting(tx, where, fresh, places)
     else:
@@ -320,17 +322,11 @@ def _in_order(tx: Tx, where: GroupTopic, origin: Topic) -> bool:
 
 def _to_retry(tx: Tx, where: GroupTopic, dead_letters: list[DeadLetter], places: list[tuple[int, int]]) -> None:
     """Puts an entry in the retry topic for each message, and pins the chunks."""
-    log, chunks = Log(tx.kv), dict[int, int]()
-    for position, _ in places:
-        chunk = log.chunk_of(position)
-        chunks[chunk] = chunks.get(chunk, 0) + 1
-    first = tx.next("rseq", len(dead_letters))
-    for rseq, (dead_letter, (position, size)) in enumerate(zip(dead_letters, places, strict=True), first):
+    entries = list[tuple[int, bytes]]()
+    for dead_letter, (position, size) in zip(dead_letters, places, strict=True):
         value = RQ_VALUE.pack(position, size, 0, dead_letter.origin.queue, dead_letter.origin.offset, 0, 0, 0)
-        tx.kv.put("rq", RQ_KEY.pack(*where, rseq), value + REASON.encode())
-    for chunk, count in chunks.items():
-        tx.pin(chunk, count)
-    tx.count(where, retry=len(dead_letters))
+        entries.append((position, value + REASON.encode()))
+    retry.put(tx, where, entries)
 
 
 def _put_waiting(tx: Tx, where: GroupTopic, dead_letters: list[DeadLetter], places: list[tuple[int, int]]) -> None:
@@ -346,7 +342,7 @@ def _key(where: GroupTopic, dead_letter: DeadLetter) -> bytes:
 
 def _not_coming(tx: Tx, where: GroupTopic, dead_letters: list[DeadLetter], walk: HolderSearch) -> list[DeadLetter]:
     """Dead letters, each once, whose message is neither unread (after a reset) nor waiting nor leased."""
-    leased = {place for place, one in holders.held(tx, walk) if fifo.undone(tx, one.ck) & one.bit}
+    leased = {place for place, one in holders.held(tx, walk) if leases.undone(tx, one.ck) & one.bit}
     fresh: dict[bytes, DeadLetter] = {}
     for dead_letter in dead_letters:
         queue, offset = place = dead_letter.origin.queue, dead_letter.origin.offset

@@ -23,13 +23,11 @@ from popmq_server.embedded import operations
 from popmq_server.embedded.operations import ModeSet
 from popmq_server.embedded.rules.delivery import sweep
 from popmq_server.embedded.rules.delivery.subscription import bind, resolve
+from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.errors import group_not_found, invalid, topic_not_found
-from popmq_server.values.ids import GroupTopic
 from popmq_server.values.records import (
-    HeldNumbers,
     Subscription,
-    SweepWork,
     Terms,
 )
 
@@ -45,42 +43,15 @@ def set_consume_mode(tx: Tx, command: SetConsumeMode) -> ModeSet:
             action=f"leave it out, or move the group: popmq offsets reset {topic.name} {group.name} --to latest",
         )
     bind(tx, group, topic, command.start)
-    before = tx.state.subscriptions.get(where, Subscription())
-    after = before._replace(
-        mode=command.mode, share_number=command.share_number, pulled=before.pulled or command.mode == "PULL"
-    )
-    if after != before:
-        tx.state.subscriptions[where] = after
+    before, after = readers.switch(tx, where, command.mode, command.share_number)
     if after.mode != before.mode:
         tx.wake(*where)  # parked calls are refused now
         tx.arrive(topic.topic_id, None)
         if after.pulls:
-            _to_pull(tx, where)
+            sweep.to_pull(tx, where)
         else:
-            _to_pop(tx, where, topic.queues, topic.type == "FIFO")
+            sweep.to_pop(tx, where, topic.queues, topic.type == "FIFO")
     return ModeSet(after, sweep.step(tx, where))
-
-
-def _to_pull(tx: Tx, where: GroupTopic) -> None:
-    """Moves leased and waiting messages to the retry topic.
-
-    Retry entries that a switch to POP has not yet moved to their message groups stay there.
-    """
-    left = tx.state.sweeps.get(where, SweepWork())
-    tx.state.sweeps[where] = left._replace(to_retry=True, to_lines=False)
-    tx.state.walked.pop(where)
-
-
-def _to_pop(tx: Tx, where: GroupTopic, queues: int, in_order: bool) -> None:
-    """Voids entries of messages that are not committed: the queue delivers those anyway."""
-    left = tx.state.sweeps.get(where, SweepWork())
-    if left.to_retry:
-        tx.state.sweeps[where] = left._replace(to_retry=False)
-    retries, held = tx.state.stat[where].retry, tx.state.held.get(where, HeldNumbers())
-    if retries or held.backoff:
-        sweep.void(tx, where, tuple(tx.state.poff.get((*where, queue), 0) for queue in range(queues)))
-    if retries and in_order:
-        tx.state.sweeps[where] = tx.state.sweeps[where]._replace(to_lines=True)
 
 
 def terms(tx: Tx, query: operations.TermsOf) -> dict[str, Terms]:
@@ -89,7 +60,7 @@ def terms(tx: Tx, query: operations.TermsOf) -> dict[str, Terms]:
     If the only topic is missing, that is reported before a missing group, as in subscription.resolve.
     """
     group_name, names = query.group, query.topics
-    group, topics = tx.group(group_name), list(filter(None, map(tx.topic, names)))
+    group, topics = readers.group(tx, group_name), list(filter(None, map(tx.topic, names)))
     if group is None and len(names) == 1 and not topics:
         raise topic_not_found(names[0])
     if group is None:

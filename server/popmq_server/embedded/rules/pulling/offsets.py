@@ -21,16 +21,17 @@ from popmq_server.contract.commands.numbers import Rows
 from popmq_server.embedded.operations import Moved, NextOffsets, Reset
 from popmq_server.embedded.operations import Sweep as SweepCommand
 from popmq_server.embedded.rules.delivery import invalidated, sweep
-from popmq_server.embedded.rules.delivery.pick import RetryEntry, take_retry_entry
+from popmq_server.embedded.rules.delivery.retry import RetryEntry, take
 from popmq_server.embedded.rules.delivery.subscription import (
     ALL_QUEUES,
     begin_at,
     bind,
     expect_mode,
+    note_use,
     offset_at,
     resolve,
 )
-from popmq_server.embedded.rules.topics import backlog
+from popmq_server.embedded.rules.topics import backlog, readers
 from popmq_server.embedded.rules.topics.topic_lifecycle import expect_creation
 from popmq_server.embedded.state.events import Event
 from popmq_server.embedded.state.tx import Tx
@@ -61,7 +62,7 @@ TOLD_MAX = 8
 def retry_topic(tx: Tx, name: str) -> tuple[Group, Topic]:
     """The group and the topic of `%RETRY%group+topic`, or Refused."""
     group_name, _, topic_name = name.removeprefix(RETRY_PREFIX).partition("+")
-    group, topic = tx.group(group_name), tx.topic(topic_name)
+    group, topic = readers.group(tx, group_name), tx.topic(topic_name)
     if group is None or topic is None:
         missing = f"group create {group_name}" if group is None else f"topic create {topic_name}"
         raise Refused("TOPIC_NOT_FOUND", f"there is no topic {name!r}", field="topic", action=f"popmq {missing}")
@@ -103,7 +104,7 @@ def update(tx: Tx, command: UpdateOffsets) -> Moved:
     group, topic = resolve(tx, command.topic, command.group)
     expect_creation(topic, command.topic_created_ms)
     expect_mode(tx, group, topic, "PULL")
-    tx.state.last_read[(group.group_id, topic.topic_id)] = tx.now_ms
+    note_use(tx, (group.group_id, topic.topic_id))
     for queue, offset in command.offsets.items():
         check_offset(tx, topic, queue, offset, f"offsets[{queue}]")
     return Moved(sum(commit(tx, group, topic, queue, offset) for queue, offset in command.offsets.items()), False)
@@ -131,10 +132,10 @@ def commit(tx: Tx, group: Group, topic: Topic, queue: int, offset: int) -> int:
     before = tx.state.poff.get((*where, queue), least)
     moved = max(offset, least) - before
     if moved > 0:
-        tx.count(where, acked=moved)
+        readers.count(tx, where, acked=moved)
     elif moved < 0:
-        tx.count(where, start=moved)
-    tx.pass_to((*where, queue), before + moved)
+        readers.count(tx, where, start=moved)
+    readers.pass_to(tx, (*where, queue), before + moved)
     return max(0, moved)
 
 
@@ -144,7 +145,7 @@ def _update_retry(tx: Tx, command: UpdateOffsets) -> Moved:
     expect_creation(topic, command.topic_created_ms)
     expect_mode(tx, group, topic, "PULL")
     where, most = (group.group_id, topic.topic_id), tx.state.counters[""].rseq
-    tx.state.last_read[where] = tx.now_ms
+    note_use(tx, where)
     for queue, offset in command.offsets.items():
         if queue:
             raise no_queue(command.topic, 1, queue, f"offsets[{queue}]")
@@ -162,9 +163,8 @@ def _update_retry(tx: Tx, command: UpdateOffsets) -> Moved:
         entry = RetryEntry(key, *RQ_VALUE.unpack_from(value))
         if not invalidated.has_entry(tx.state, where, RQ_KEY.unpack(key)[2], entry.queue, entry.offset):
             done.append(entry)
-    for entry in done:
-        take_retry_entry(tx, where, entry)
-    tx.count(where, acked=len(done))
+    take(tx, where, done)
+    readers.count(tx, where, acked=len(done))
     return Moved(len(done), len(done) == ENTRIES_MAX)
 
 
@@ -256,7 +256,7 @@ def reset(tx: Tx, command: ResetOffsets) -> Reset:
 def clone(tx: Tx, command: CloneOffsets) -> Reset:
     """Moves a group to the position of another group; leased messages and retries of that group stay with it."""
     group, topic = resolve(tx, command.topic, command.group)
-    source = resolve(tx, command.topic, command.from_group)[0] if tx.group(command.from_group) else None
+    source = resolve(tx, command.topic, command.from_group)[0] if readers.group(tx, command.from_group) else None
     if source is None:
         raise Refused(
             "GROUP_NOT_FOUND",
@@ -296,8 +296,8 @@ def put_at(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int], *, skips:
     _tell_moved(tx, group, topic, wanted)
     for queue, offset in wanted.items():
         before = tx.state.poff.get((*where, queue), 0)
-        tx.count(where, start=offset - before)
-        tx.pass_to((*where, queue), offset)
+        readers.count(tx, where, start=offset - before)
+        readers.pass_to(tx, (*where, queue), offset)
         begin_at(tx, where, queue, offset, skips=skips)
     bounds = tuple(0 if queue in wanted else -1 for queue in range(topic.queues))
     firsts = [-1 if skips else ends(tx, topic, queue)[0] for queue in range(topic.queues)]
@@ -325,5 +325,5 @@ def _tell_moved(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int]) -> N
 
 def go_on(tx: Tx, command: SweepCommand) -> bool:
     """Runs one more piece of a reset or a switch; returns whether there is more."""
-    group, topic = tx.group(command.group), tx.topic(command.topic)
+    group, topic = readers.group(tx, command.group), tx.topic(command.topic)
     return group is not None and topic is not None and sweep.step(tx, (group.group_id, topic.topic_id))

@@ -36,7 +36,7 @@ from popmq_server.embedded.rules.delivery.subscription import (
     subscribe,
 )
 from popmq_server.embedded.rules.pulling import offsets
-from popmq_server.embedded.rules.topics import quarantine, quotas
+from popmq_server.embedded.rules.topics import quarantine, quotas, readers
 from popmq_server.embedded.rules.topics.log import (
     Log,
     entries,
@@ -77,7 +77,7 @@ def pull(tx: Tx, command: Pull) -> Pulled:
         raise topic_not_found(command.topic)
     expect_creation(topic, command.topic_created_ms)
     refuse_lite(topic)
-    group = tx.group(command.group) if command.group else None
+    group = readers.group(tx, command.group) if command.group else None
     if command.group and group is None:
         raise group_not_found(command.group)
     permission.check_read(group, topic)

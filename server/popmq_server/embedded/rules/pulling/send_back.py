@@ -23,12 +23,13 @@ from popmq_server.embedded.rules.delivery import (
     invalidated,
     lease_history,
 )
-from popmq_server.embedded.rules.delivery.pick import RetryEntry, take_retry_entry
-from popmq_server.embedded.rules.delivery.retry import to_retry
-from popmq_server.embedded.rules.delivery.subscription import expect_mode, resolve
+from popmq_server.embedded.rules.delivery.retry import RetryEntry, take, to_retry
+from popmq_server.embedded.rules.delivery.subscription import expect_mode, note_use, resolve
 from popmq_server.embedded.rules.pulling.offsets import ends
+from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.rules.topics.log import Log, entries
 from popmq_server.embedded.rules.topics.topic_lifecycle import expect_creation
+from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import BACKOFF, CheckPoint, Run
 from popmq_server.embedded.store.keys import RQ_KEY, RQ_VALUE
@@ -58,7 +59,7 @@ def send_back(tx: Tx, command: SendBack) -> list[Changed | Refused]:
     group, topic = resolve(tx, command.topic, command.group)
     expect_creation(topic, command.topic_created_ms)
     expect_mode(tx, group, topic, "PULL")
-    tx.state.last_read[(group.group_id, topic.topic_id)] = tx.now_ms
+    note_use(tx, (group.group_id, topic.topic_id))
     results: list[Changed | Refused] = []
     alike: dict[tuple[int, str, bool], list[FoundMessage]] = {}
     seen: set[bytes] = set()
@@ -147,18 +148,18 @@ def _leave(
     """Moves messages with the same outcome as members of one CheckPoint, which is stored only for a delay."""
     where = (group.group_id, topic.topic_id)
     ck = _checkpoint(tx, where, founds, client, reason, topic.in_order)
-    for found in founds:
-        if found.entry is not None:
-            take_retry_entry(tx, where, found.entry)
-        else:
-            tx.count(where, start=-1)
+    entries = [found.entry for found in founds if found.entry is not None]
+    if entries:
+        take(tx, where, entries)
+    if len(entries) < len(founds):
+        readers.count(tx, where, start=len(entries) - len(founds))
     if dead:
         deadletter.dead_letter(tx, ck, ck.all_bits, reason, lease_history.NO_LEASE)
         return
     back_ms = tx.now_ms + delay_ms if delay_ms else 0
     lease_history.write_members(tx, ck, ck.all_bits, lease_history.NO_LEASE, lease_history.SENT_BACK, reason, back_ms)
     if delay_ms:
-        tx.new_lease(ck, tx.now_ms + delay_ms)
+        leases.begin(tx, ck, tx.now_ms + delay_ms)
     else:
         to_retry(tx, ck, ck.all_bits, reason)
 
@@ -173,7 +174,8 @@ def _checkpoint(
         chunk = log.chunk_of(found.run.position)
         if not chunks or chunks[-1][1] != chunk:
             chunks.append((index, chunk))
-    return tx.new_checkpoint(
+    return leases.new_checkpoint(
+        tx,
         where,
         BACKOFF,
         len(founds),

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server.embedded.rules.delivery import deadletter
-from popmq_server.embedded.rules.topics import index, lite_chunks
-from popmq_server.embedded.rules.topics.topic import IDX_HEAD, IDX_RANGE, written
-from popmq_server.embedded.state import marks
+from popmq_server.embedded.rules.topics import chunk as chunk_store
+from popmq_server.embedded.rules.topics import index, lite_chunks, quarantine
+from popmq_server.embedded.rules.topics.chunk import IDX_HEAD, IDX_RANGE, pins
+from popmq_server.embedded.rules.topics.topic import raise_begin, written
+from popmq_server.embedded.state import marks, topic_counts
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store import history_rows
 from popmq_server.embedded.store.keys import (
@@ -23,7 +25,6 @@ from popmq_server.embedded.store.keys import (
     QUEUE_KEY,
     TOPIC_AT,
     U32,
-    U64,
 )
 from popmq_server.values.records import Topic
 
@@ -64,49 +65,32 @@ def pinned(tx: Tx, chunk: Chunk) -> bool:
     return any(pins(tx, chunk.position))
 
 
-def pins(tx: Tx, position: int) -> tuple[int, int]:
-    """(leased messages in a chunk, entries outside the queues that point into it)."""
-    raw = tx.kv.get("pin", U64.pack(position))
-    return tx.state.pins.get(position, 0), 0 if raw is None else int(U32.unpack(raw)[0])
-
-
 def drop(tx: Tx, topic: Topic, chunk: Chunk) -> None:
     """Removes a chunk and all that belongs to it. Groups that have not read it are moved later: floors.drop."""
-    tx.kv.delete("log", U64.pack(chunk.position))
-    tx.kv.delete("idx", TOPIC_AT.pack(topic.topic_id, chunk.position))
-    lite_chunks.remove(tx, topic.parent_id, chunk.position)
-    tx.count_topic(topic.topic_id, bytes=-chunk.bytes)
-    for key in [key for key, _ in _kept(tx, chunk)]:
-        tx.kv.delete("kept", key)
+    chunk_store.drop(tx, topic, chunk.position, chunk.bytes, chunk.ranges)
     index.forget(tx, topic.topic_id)
-    if not chunk.ranges:
-        tx.kv.delete("bare", TOPIC_AT.pack(topic.topic_id, chunk.position))
     for queue, first, count in chunk.ranges:
-        tx.kv.delete("cq", CQ_KEY.pack(topic.topic_id, queue, first))
-        for name in ("quar", "hist"):
-            _forget(tx, name, topic.topic_id, queue, first, first + count)
+        first_key, stop = _span(tx, topic.topic_id, queue, first, first + count)
+        quarantine.forget(tx, first_key, stop, HISTORY_MAX)
+        history_rows.forget(tx.kv, first_key, stop, HISTORY_MAX, _least(tx, topic.topic_id, queue, first + count))
         _raise_min(tx, topic, queue)
 
 
-def _forget(tx: Tx, name: str, topic_id: int, queue: int, first: int, end: int) -> None:
-    """Removes rows of a queue up to `end`, at most HISTORY_MAX; a later chunk removes the rest.
+def _span(tx: Tx, topic_id: int, queue: int, first: int, end: int) -> tuple[bytes, bytes]:
+    """The keys between which rows of a queue have no message any more, up to `end`.
 
     Starts after the last remaining block before `first`, so that it finds history of leases that ended after their
-    chunk was dropped. History blocks that also cover remaining messages stay until those are dropped.
+    chunk was dropped.
     """
     before = tx.kv.floor("cq", CQ_KEY.pack(topic_id, queue, first), QUEUE_KEY.pack(topic_id, queue))
     begin = CQ_KEY.unpack(before[0])[2] + len(before[1]) // CQ_ENTRY.size if before else 0
-    start, stop = (CQ_KEY.pack(topic_id, queue, offset) for offset in (begin, end))
-    block = next(tx.kv.scan("cq", start[:6], stop), None)
-    least = CQ_KEY.unpack(block[0])[2] if block else NEVER
-    stale: list[bytes] = []
-    for key, value in tx.kv.scan(name, start[:6], start):
-        if key >= stop or len(stale) == HISTORY_MAX:
-            break
-        if name != "hist" or history_rows.stop_of(key, value) <= least:
-            stale.append(key)
-    for key in stale:
-        tx.kv.delete(name, key)
+    return CQ_KEY.pack(topic_id, queue, begin), CQ_KEY.pack(topic_id, queue, end)
+
+
+def _least(tx: Tx, topic_id: int, queue: int, end: int) -> int:
+    """The first remaining offset at or after `end`: history blocks that also cover it stay until it is dropped."""
+    block = next(tx.kv.scan("cq", QUEUE_KEY.pack(topic_id, queue), CQ_KEY.pack(topic_id, queue, end)), None)
+    return CQ_KEY.unpack(block[0])[2] if block else NEVER
 
 
 def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
@@ -114,18 +98,9 @@ def _raise_min(tx: Tx, topic: Topic, queue: int) -> None:
     where = (topic.topic_id, queue)
     first = tx.kv.first("cq", QUEUE_KEY.pack(*where))
     least = CQ_KEY.unpack(first[0])[2] if first else written(tx, *where)
-    before = tx.state.queue_min.get(where, 0)
-    tx.state.queue_min[where] = max(least, before)  # also if unchanged: this writes the end of the queue as well
+    before = raise_begin(tx, where, least)
     if least <= before:
         return
-    tx.count_lites(topic.parent_id, 0, before - least)
+    topic_counts.add_lites(tx, topic.parent_id, 0, before - least)
     if deadletter.has_gone(tx, topic.topic_id):
-        tx.count_topic(topic.topic_id, redriven=-sum(1 for _ in marks.redriven(tx.kv, *where, before, least)))
-
-
-def _kept(tx: Tx, chunk: Chunk) -> Iterator[tuple[bytes, memoryview]]:
-    """Rows of `kept` that came from a chunk."""
-    for key, value in tx.kv.scan("kept", b"", U64.pack(chunk.position)):
-        if U64.unpack(key)[0] >= chunk.position + chunk.bytes:
-            return
-        yield key, value
+        topic_counts.add(tx, topic.topic_id, redriven=-sum(1 for _ in marks.redriven(tx.kv, *where, before, least)))

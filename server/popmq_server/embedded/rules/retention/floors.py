@@ -7,11 +7,11 @@
 
 A chunk that ends at or before the floors of its queues has been passed by every group. When the floors do not show it,
 a walk looks for the first group that has not passed the chunk. If there is none, the least offset of each queue becomes
-its floor. A group that moves back, or is new to the topic, lowers the floor and ends the walk (tx.pass_to).
+its floor. A group that moves back, or is new to the topic, lowers the floor and ends the walk (readers.pass_to).
 
 Where retention drops messages that groups have not read, these groups have to be moved to the first offset that is
 left. A drop moves some of them; a job moves the others in pieces, and a command that names a group moves that one first
-(Tx.group).
+(readers.group).
 
     drop: floor < first offset ──▶ some groups are moved ──▶ lagging ──▶ pieces of the job ──▶ floor ≥ first offset
 
@@ -23,6 +23,7 @@ from typing import NamedTuple
 from popmq_server.embedded.rules.delivery import deadletter
 from popmq_server.embedded.rules.retention import chunks
 from popmq_server.embedded.rules.retention.chunks import Chunk
+from popmq_server.embedded.rules.topics import readers, registry
 from popmq_server.embedded.state import marks
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.values.ids import GroupId, TopicId
@@ -85,17 +86,16 @@ def climb(tx: Tx, topic: Topic, ends: dict[int, int], groups_max: int) -> tuple[
             if offset < begin:
                 if queue not in gone:
                     gone[queue] = list(marks.redriven(tx.kv, topic_id, queue, 0, begin))
-                tx.pass_dropped((group_id, topic_id, queue), begin, gone[queue])
+                readers.pass_dropped(tx, (group_id, topic_id, queue), begin, gone[queue])
                 looks, offset = looks + 1 + MOVE_COST // (topic.queues + 1), begin
             if offset < ends.get(queue, 0):
-                state.climbs.pop(topic_id)
-                state.laggards[topic_id] = group_id
+                readers.end_climb(tx, topic_id, group_id)
                 return False, looks
             lows[queue] = min(lows[queue], offset)
     if place < len(groups):
-        state.climbs[topic_id] = Climb(place, groups[place - 1], tuple(lows))
+        readers.pause_climb(tx, topic_id, Climb(place, groups[place - 1], tuple(lows)))
         return None, looks
-    _raise(tx, topic, lows)
+    readers.raise_floors(tx, topic_id, lows)
     return True, looks
 
 
@@ -126,14 +126,6 @@ def _continued(tx: Tx, topic: Topic, groups: tuple[int, ...]) -> Climb:
     return Climb(0, 0, tuple(ends))
 
 
-def _raise(tx: Tx, topic: Topic, lows: list[int]) -> None:
-    """Sets the floors at the end of a walk."""
-    tx.state.climbs.pop(topic.topic_id)
-    for queue, offset in enumerate(lows):
-        if tx.state.floors.get((topic.topic_id, queue), 0) != offset:
-            tx.state.floors[(topic.topic_id, queue)] = offset
-
-
 def drop(tx: Tx, topic: Topic, those: list[Chunk], positions_max: int) -> int:
     """Drops chunks, and moves groups as `catch_up` does; returns the positions looked at."""
     for chunk in those:
@@ -153,7 +145,7 @@ def catch_up(tx: Tx, topic: Topic, positions_max: int) -> int:
     done = reach(tx, topic, begins)
     for queue, begin in begins.items() if done else ():
         deadletter.forget_gone(tx, topic.topic_id, queue, begin)
-    tx.state.set_lagging(topic.topic_id, not done)
+    registry.set_lagging(tx, topic.topic_id, not done)
     return positions_max - left
 
 

@@ -10,9 +10,9 @@ may point into them, once for all noted chunks and in pieces between client comm
 
 Meanwhile messages move: from a lease to the retry topic, from there to another lease, perhaps to a place that the
 search has passed already. So a chunk is copied only if nothing that points into it has moved since the search began
-(tx.hold and tx.pin remove it from State.searched) and if the search found as many pointers as the chunk has pins: then
-it knows all of them. All others stay for the next search. So does one that is mostly live records: copying those would
-free nothing.
+(leases.hold and chunk.pin remove it from State.searched) and if the search found as many pointers as the chunk has
+pins: then it knows all of them. All others stay for the next search. So does one that is mostly live records: copying
+those would free nothing.
 
 See docs/decisions/0015-copying-held-records.md.
 """
@@ -22,7 +22,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from popmq_server.embedded.rules.retention.chunks import Chunk, pins
+from popmq_server.embedded.rules.retention.chunks import Chunk
+from popmq_server.embedded.rules.topics.chunk import keep, pins
 from popmq_server.embedded.rules.topics.log import located_in
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.embedded.state.state import State
@@ -77,19 +78,15 @@ class Keeping:
         self._uncopied: list[int] = []
         self._left = 0
 
-    @property
-    def place(self) -> tuple[Any, ...]:
-        """The noted chunks, and the chunks that are left to copy."""
-        noted = self._not_before_ms, self._sizes, self._topics, self._expected, self._leased
-        return noted, len(self._sizes), self._uncopied, len(self._uncopied)
+    def _go_back(self, not_before_ms: int, noted: tuple[Any, ...], count: int, uncopied: list[int], left: int) -> None:
+        """After an abort: searches again for chunks that were copied in vain.
 
-    @place.setter
-    def place(self, place: tuple[Any, ...]) -> None:
-        """Searches again for chunks that were copied in vain. A search that only went on has read, and goes on."""
-        noted, count, uncopied, left = place
+        A search that only went on has read, and goes on.
+        """
         if self._uncopied is not uncopied or len(uncopied) != left:
             self._clear()
-            self._not_before_ms, self._sizes, self._topics, self._expected, self._leased = noted
+            self._not_before_ms = not_before_ms
+            self._sizes, self._topics, self._expected, self._leased = noted
             while len(self._sizes) > count:  # the piece that is repeated notes these again
                 self._sizes.popitem()
 
@@ -117,6 +114,9 @@ class Keeping:
         self._left = left
         if not self._sizes:
             return left
+        noted = self._sizes, self._topics, self._expected, self._leased
+        places = len(self._sizes), self._uncopied, len(self._uncopied)
+        tx.state.undo.note(self._go_back, self._not_before_ms, noted, *places)
         if self._sources is None:
             self._begin(tx)
         while self._source is not None and self._left > 0:
@@ -199,8 +199,8 @@ class Keeping:
     def _copy(self, tx: Tx, position: int) -> None:
         """Copies the live records of a chunk and removes the chunk from the log, if all pointers into it are known."""
         self._left -= 1
-        raw, found = tx.kv.get("log", U64.pack(position)), self._found.get(position, b"")
-        if raw is None or position not in tx.state.searched or len(found) != _POINTER.size * sum(pins(tx, position)):
+        stored, found = tx.kv.get("log", U64.pack(position)) is not None, self._found.get(position, b"")
+        if not stored or position not in tx.state.searched or len(found) != _POINTER.size * sum(pins(tx, position)):
             return
         if not found:
             return  # the last pointer left before the search began: the next round drops the chunk with its queues
@@ -210,8 +210,4 @@ class Keeping:
         if not tx.room.take(GROW, messages_bytes([value_bytes(size) for size in live.values()])):
             return
         self._left -= COPY_COST * len(live) + sum(live.values()) // BYTES_PER_LOOK
-        head = U64.pack(position)
-        copies = [(at, head + raw[at - position : at - position + size]) for at, size in sorted(live.items())]
-        for at, value in copies:
-            tx.kv.put("kept", U64.pack(at), value)
-        tx.kv.delete("log", head)
+        keep(tx, position, live)

@@ -20,8 +20,6 @@ minute, and earlier while many messages are stored (housekeeping.py):
                                └── a full piece continues here the next time
 """
 
-from typing import Any
-
 from popmq_server.embedded.rules.delivery import deadletter
 from popmq_server.embedded.rules.retention import floors
 from popmq_server.embedded.rules.retention.chunks import (
@@ -31,7 +29,7 @@ from popmq_server.embedded.rules.retention.chunks import (
     pinned,
 )
 from popmq_server.embedded.rules.retention.kept import Keeping
-from popmq_server.embedded.rules.topics.topic import close
+from popmq_server.embedded.rules.topics.chunk import close
 from popmq_server.embedded.state import marks
 from popmq_server.embedded.state.jobs import Job
 from popmq_server.embedded.state.tx import Tx
@@ -71,27 +69,13 @@ class Retention:
         self._stage = self._resume = 0
         self._bare_at = b""
         self._keeping = Keeping()
-        #: For each dead letter topic: the earliest time of the next search for redriven chunks; those of this piece.
+        #: For each dead letter topic: the earliest time of the next search for redriven chunks.
         self._dead_letters: dict[int, int] = {}
-        self._searched: list[int] = []
-
-    @property
-    def place(self) -> tuple[Any, ...]:
-        """Where the next piece begins."""
-        topics = self.topics, self._topics, self._topic_id, self._stage, self._resume
-        return self._phase, *topics, self._bare_at, self._keeping.place
-
-    @place.setter
-    def place(self, place: tuple[Any, ...]) -> None:
-        self._phase, *topics, self._bare_at, self._keeping.place = place
-        self.topics, self._topics, self._topic_id, self._stage, self._resume = topics
-        for topic_id in self._searched:
-            self._dead_letters.pop(topic_id, None)
 
     def run(self, tx: Tx) -> bool:
         """Runs one piece; returns whether there is more to do in this round."""
         self._left = LOOKS_MAX
-        self._searched.clear()
+        tx.state.undo.save(self, "_phase", "topics", "_topics", "_topic_id", "_stage", "_resume", "_bare_at")
         while self._phase < len(self._phases):
             if not self._phases[self._phase](tx):
                 return True
@@ -177,7 +161,7 @@ class Retention:
             moved = chunk.position + chunk.bytes
         if moved > at:
             if goes_on:
-                tx.kv.delete("mark", TOPIC_AT.pack(topic.topic_id, marked_ms))
+                marks.forget(tx.kv, topic.topic_id, marked_ms)
             marks.put(tx.kv, topic.topic_id, tx.now_ms, moved)
             self._resume = tx.now_ms
         return done
@@ -249,7 +233,7 @@ class Retention:
         self._drop_all(tx, topic, ripe)
         if done:
             self._dead_letters[topic.topic_id] = tx.now_ms + LOOK_AGAIN_MS
-            self._searched.append(topic.topic_id)
+            tx.state.undo.note(self._dead_letters.pop, topic.topic_id, None)
         return done
 
     def _is_redriven(self, tx: Tx, topic: Topic, chunk: Chunk) -> bool:

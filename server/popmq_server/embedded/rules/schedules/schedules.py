@@ -196,7 +196,7 @@ def _look_again(tx: Tx, gone_ms: int) -> None:
 
 
 def _set_due(tx: Tx, due_ms: int) -> None:
-    tx.state.undo.note(setattr, tx.state, "schedule_due", tx.state.schedule_due)
+    tx.state.undo.save(tx.state, "schedule_due")
     tx.state.schedule_due = due_ms
 
 

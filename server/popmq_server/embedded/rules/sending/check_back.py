@@ -22,7 +22,6 @@ See docs/decisions/0029-transaction-checks.md.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from popmq_server.contract.commands import Check
 from popmq_server.embedded.operations import CountChecks, Listen
@@ -66,12 +65,6 @@ class CheckingBack(Job):
         #: The next half messages are given up no earlier than this: those that are due found no pages.
         self._give_up_ms = 0
 
-    def place(self) -> Any:
-        return self._look_ms, self._look_at, self._give_up_ms
-
-    def go_back(self, place: Any) -> None:
-        self._look_ms, self._look_at, self._give_up_ms = place
-
     def next_ms(self, tx: Tx) -> int | None:
         """When the next check, or the next search for old half messages, is due; None without half messages."""
         if not tx.state.unseen.get("half"):
@@ -83,6 +76,7 @@ class CheckingBack(Job):
         if not tx.room.has(GROW):  # an answer could not be stored either
             self.postpone(tx.now_ms + RETRY_MS)
             return
+        tx.state.undo.save(self, "_look_ms", "_look_at", "_give_up_ms")
         if self._give_up_ms <= tx.now_ms:
             self._give_up(tx, work)
         if self._look_ms <= tx.now_ms and self.alone is None:

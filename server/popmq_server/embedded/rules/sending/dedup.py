@@ -9,11 +9,14 @@ one producer are neighbours, in the order of its request numbers.
 import json
 
 from popmq_server.contract.commands import Place, Sent
+from popmq_server.embedded.rules.topics.walks import RowWalk
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import DEDUP_VALUE, U64
 from popmq_server.errors import Refused
 from popmq_server.values.records import Topic
 
+#: Request numbers checked in one piece.
+DEDUP_SWEEP = 1000
 #: How long a request number is remembered.
 DEDUP_KEEP_MS = 600_000
 
@@ -79,3 +82,17 @@ def _decoded(raw: memoryview) -> tuple[Place | Refused, ...] | None:
 
 def _refused(code: str, message: str, field: str, action: str) -> Refused:
     return Refused(code, message, field=field, action=action)
+
+
+class Requests:
+    """Removes old request numbers of producers."""
+
+    def __init__(self) -> None:
+        self._rows = RowWalk("dedup", DEDUP_SWEEP, DEDUP_VALUE.unpack_from)
+
+    def run(self, tx: Tx) -> bool:
+        """Drops request numbers older than DEDUP_KEEP_MS; returns whether there are more to check."""
+        for key, (answered_ms, *_) in self._rows.piece(tx):
+            if tx.now_ms - answered_ms > DEDUP_KEEP_MS:
+                tx.kv.delete("dedup", key)
+        return bool(self._rows.place)

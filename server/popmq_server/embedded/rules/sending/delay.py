@@ -32,6 +32,7 @@ from popmq_server.contract.commands.numbers import CountedRows, DelayedMessage, 
 from popmq_server.embedded.rules.sending import unique
 from popmq_server.embedded.rules.sending.transaction import preview_of
 from popmq_server.embedded.rules.topics import quarantine
+from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import SCHED_KEY, TSCHED_KEY, U32
@@ -89,7 +90,7 @@ def keep(tx: Tx, topic: Topic, message: Outgoing) -> Place | None:
     body = _HEAD.pack(tx.now_ms, handle.nonce) + pack(message)
     tx.kv.put("sched", _key(handle), U32.pack(zlib.crc32(body)) + body)
     tx.kv.put("tsched", TSCHED_KEY.pack(*handle[:4]), hash8(message.message_id))
-    tx.count_topic(topic.topic_id, delayed=1)
+    topic_counts.add(tx, topic.topic_id, delayed=1)
     return Place(recall_handle=recall_text(handle))
 
 
@@ -179,7 +180,7 @@ def recall(tx: Tx, command: Recall) -> str:
     if read(kept) is None:
         quarantine.set_aside_pending(tx, topic.topic_id, handle.number, kept)
     remove(tx, key)
-    tx.count_topic(topic.topic_id, delayed=-1)
+    topic_counts.add(tx, topic.topic_id, delayed=-1)
     unique.forget(tx, topic, message_id, command.handle)
     return message_id
 

@@ -70,10 +70,7 @@ class Publishing(Job):
             if not blocks and tx.room.short:
                 return False
             _publish(tx, topic, number, blocks)
-        for block, _ in blocks:
-            tx.kv.delete("stage", block)
-        if next(tx.kv.scan_keys("stage", stages.pieces_of(number)), None) is None:
-            tx.kv.delete("publish", key)
+        stages.remove_blocks(tx, key, number, [block for block, _ in blocks])
         return True
 
     def _dropped(self, tx: Tx, number: int) -> list[tuple[bytes, bytes]]:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from popmq_server.embedded.rules.sending import delay, placing
 from popmq_server.embedded.rules.topics import quarantine
+from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.jobs import (
     NO_PAGES_MS,
     RETRY_MS,
@@ -118,7 +119,7 @@ def _release(tx: Tx, due: list[_DueMessage]) -> list[int]:
         ready.setdefault(topic_id, []).append(message)
         late_ms.append(delay.due_by(tx, clock) - due_ms)
     for topic_id, count in gone.items():
-        tx.count_topic(topic_id, delayed=-count)
+        topic_counts.add(tx, topic_id, delayed=-count)
     for topic_id, messages in ready.items():
         placing.append(tx, tx.state.topics[topic_id], list(enumerate(messages)))
     return late_ms

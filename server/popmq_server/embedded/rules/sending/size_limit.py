@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from popmq_server.embedded.rules.retention import chunks, floors
 from popmq_server.embedded.rules.retention.chunks import Chunk
 from popmq_server.embedded.rules.topics import backlog
-from popmq_server.embedded.rules.topics.topic import flush
+from popmq_server.embedded.rules.topics.topic import expect, flush, mark_full, unmark_full
 from popmq_server.embedded.rules.topics.walks import TopicRound
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.errors import Refused, invalid, storage_full
@@ -58,7 +58,7 @@ def make(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> None:
 def stored(tx: Tx, topic: Topic, messages: Iterable[Outgoing]) -> None:
     """Counts messages until the commit writes them, when the size of the topic has them."""
     if topic.bytes_max:
-        tx.coming[topic.topic_id] = tx.coming.get(topic.topic_id, 0) + _size(messages)
+        expect(tx, topic.topic_id, _size(messages))
 
 
 def _size(messages: Iterable[Outgoing]) -> int:
@@ -76,7 +76,7 @@ def _free(tx: Tx, topic: Topic, size: int) -> None:
     if topic.topic_id in tx.state.trims and topic.topic_id in tx.state.climbs and not topic.by_age:
         raise _full(tx, topic, size)  # a job is looking; what this search found out would be undone
     found = spare(tx, topic, over)
-    if _sum(found) < over and tx.staged.get(topic.topic_id) and _forgets(tx, topic):
+    if _sum(found) < over and tx.state.staged.get(topic.topic_id) and _forgets(tx, topic):
         flush(tx)
         over = _over(tx, topic, size)
         found = spare(tx, topic, over)
@@ -88,7 +88,7 @@ def _free(tx: Tx, topic: Topic, size: int) -> None:
 def _over(tx: Tx, topic: Topic, size: int) -> int:
     """By how many bytes `size` more would exceed the limit."""
     stored = tx.state.topic_stat.get(topic.topic_id, TopicStat()).bytes
-    return stored + tx.coming.get(topic.topic_id, 0) + size - topic.bytes_max
+    return stored + tx.state.coming.get(topic.topic_id, 0) + size - topic.bytes_max
 
 
 def _forgets(tx: Tx, topic: Topic) -> bool:
@@ -146,7 +146,7 @@ def _full(tx: Tx, topic: Topic, size: int) -> Refused:
     is_early = tx.now_ms - state.trimmed.get(topic_id, 0) < TRIM_AGAIN_MS
     if topic_id in state.looked and (topic_id in state.climbs or not is_early):
         state.looked.pop(topic_id)
-        state.trims[topic_id] = max(size, state.trims.get(topic_id, 0))
+        mark_full(tx, topic_id, size)
     stored = state.topic_stat.get(topic_id, TopicStat()).bytes
     where = f"topic {topic.name!r} has {stored} bytes, its retention.max_bytes is {topic.bytes_max}"
     action = "let the group catch up, purge unneeded messages, or raise the topic's retention.max_bytes"
@@ -170,7 +170,7 @@ def trim(tx: Tx) -> bool:
             _drop(tx, found)
             missing -= _sum(found)
         if missing <= 0 or topic_id not in state.looked:
-            state.trims.pop(topic_id)
+            unmark_full(tx, topic_id)
             state.trimmed[topic_id] = tx.now_ms
     return bool(state.trims)
 
@@ -183,14 +183,6 @@ class Watching:
     def __init__(self) -> None:
         self._round = TopicRound()
 
-    @property
-    def place(self) -> bytes:
-        return self._round.place
-
-    @place.setter
-    def place(self, place: bytes) -> None:
-        self._round.place = place
-
     def run(self, tx: Tx) -> bool:
         """Looks at one piece of the topics; returns whether there are more."""
         left = floors.POSITIONS_MAX
@@ -198,7 +190,7 @@ class Watching:
             if not topic.bytes_max:
                 continue
             if _over(tx, topic, 0) > 0:
-                tx.state.trims.setdefault(topic.topic_id, 0)
+                mark_full(tx, topic.topic_id)
             elif not topic.by_age and _over(tx, topic, topic.bytes_max // NEARLY) > 0:
                 is_known, positions = floors.passed(tx, topic, _ends_ahead(tx, topic), left)
                 left -= positions

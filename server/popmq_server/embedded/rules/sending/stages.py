@@ -1,4 +1,4 @@
-"""Staged messages: stored, in no queue, until the batch that they belong to is committed.
+"""StageRow messages: stored, in no queue, until the batch that they belong to is committed.
 
     Stage ────────▶ staged, stage     the messages of one task for one topic: a stage, sent in numbered pieces
     CommitBatch ──▶ batch, publish    one small transaction for any number of messages: the batch is remembered, and
@@ -27,7 +27,7 @@ See docs/decisions/0042-commit-decides-publishing-follows.md.
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple, cast
 
@@ -286,6 +286,14 @@ def _hand_over(tx: Tx, key: bytes, one: StageRow, *, publish: bool) -> None:
     tx.kv.put("publish", PUBLISH_KEY.pack(tx.next("stage_id")), PUBLISH.pack(one.number, one.topic_id, publish))
 
 
+def remove_blocks(tx: Tx, key: bytes, number: int, blocks: Iterable[bytes]) -> None:
+    """Removes blocks of a stage that is published or dropped; after the last one, its place in the list."""
+    for block in blocks:
+        tx.kv.delete("stage", block)
+    if next(tx.kv.scan_keys("stage", pieces_of(number)), None) is None:
+        tx.kv.delete("publish", key)
+
+
 def _key(sink: str, stage_id: str) -> bytes:
     return hash16(sink) + hash16(stage_id)
 
@@ -339,23 +347,15 @@ class Tidying:
         self._staged = RowWalk("staged", TIDY_ROWS, _read)
         self._batches = RowWalk("batch", TIDY_ROWS, BATCH.unpack_from)
 
-    @property
-    def place(self) -> tuple[bytes, bytes]:
-        return self._staged.place, self._batches.place
-
-    @place.setter
-    def place(self, place: tuple[bytes, bytes]) -> None:
-        self._staged.place, self._batches.place = place
-
     def run(self, tx: Tx) -> bool:
         """One piece; returns whether there is more to look at."""
-        for key, one in self._staged.piece(tx.kv):
+        for key, one in self._staged.piece(tx):
             if one.topic_id not in tx.state.topics or tx.now_ms - one.staged_ms >= STAGE_KEEP_MS:
                 _hand_over(tx, key, one, publish=False)
-        for key, batch in self._batches.piece(tx.kv):
+        for key, batch in self._batches.piece(tx):
             if tx.now_ms - batch[BATCH_MS] >= BATCH_KEEP_MS:
                 tx.kv.delete("batch", key)
-        return any(self.place)
+        return bool(self._staged.place or self._batches.place)
 
 
 def pieces_of(number: int) -> bytes:

@@ -26,6 +26,7 @@ from typing import NamedTuple
 from popmq_server.contract.commands import Ended, Place, queries
 from popmq_server.contract.commands.numbers import CountedRows, HalfMessage, MessagePreview, Rows
 from popmq_server.embedded.rules.topics import quarantine
+from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import (
@@ -107,7 +108,7 @@ def begin(tx: Tx, topic: Topic, message: Outgoing) -> Place:
     packed = pack(message)
     tx.kv.put("hmsg", half.key, U32.pack(zlib.crc32(packed)) + packed)
     _put(tx, half)
-    tx.count_topic(topic.topic_id, half=1)
+    topic_counts.add(tx, topic.topic_id, half=1)
     return Place(transaction_id=transaction_text(half.transaction))
 
 
@@ -165,7 +166,7 @@ def remove(tx: Tx, half: Half) -> None:
     tx.kv.delete("hmsg", half.key)
     _unschedule(tx, half)
     if half.topic_id in tx.state.topics:
-        tx.count_topic(half.topic_id, half=-1)
+        topic_counts.add(tx, half.topic_id, half=-1)
 
 
 def set_aside(tx: Tx, half: Half) -> None:

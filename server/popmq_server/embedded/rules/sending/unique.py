@@ -136,14 +136,6 @@ class ForgettingIds:
     def __init__(self) -> None:
         self._round = TopicRound()
 
-    @property
-    def place(self) -> bytes:
-        return self._round.place
-
-    @place.setter
-    def place(self, place: bytes) -> None:
-        self._round.place = place
-
     def run(self, tx: Tx) -> bool:
         """Removes one piece; returns whether there may be more."""
         left = SWEEP_MAX

@@ -5,10 +5,11 @@ there, when it first names the topic (subscription.py). A deleted name is remove
 """
 
 from popmq_server.contract.commands import CreatedGroup, CreateGroup, DeleteGroup, DeleteTopic, UpdateGroup
+from popmq_server.embedded.rules.topics import readers, registry
 from popmq_server.embedded.rules.topics.topic_lifecycle import delete_topic, ensure_dead_letter_topic, expect_same
+from popmq_server.embedded.state import owners
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.checkpoint import Lease
-from popmq_server.embedded.store.keys import STAT_KEY, SUB_OWNER, U32
+from popmq_server.embedded.store.keys import STAT_KEY, U32
 from popmq_server.errors import group_not_found
 from popmq_server.values.ids import GroupId, TopicId, checked
 from popmq_server.values.limits import DELAYS_MS_DEFAULT, INVISIBLE_MS_DEFAULT, MAX_ATTEMPTS_DEFAULT
@@ -18,13 +19,12 @@ from popmq_server.values.records import Group
 
 def create_group(tx: Tx, command: CreateGroup) -> CreatedGroup:
     """A group with other settings is refused."""
-    existing = tx.group(command.name)
+    existing = readers.group(tx, command.name)
     if existing is not None:
         expect_same("group", existing, command)
         return CreatedGroup(existing, True)
     group = Group(GroupId(checked(tx.next("entity"))), **vars(command), created_ms=tx.now_ms)
-    tx.state.groups[group.group_id] = group
-    tx.state.ids[("g", group.name)] = group.group_id
+    registry.add_group(tx, group)
     ensure_dead_letter_topic(tx, group)
     return CreatedGroup(group, False)
 
@@ -48,26 +48,18 @@ def create_default_group(tx: Tx, name: str) -> Group:
 
 def update_group(tx: Tx, command: UpdateGroup) -> Group:
     """Applies changes that the API has validated; existing leases keep their deadlines."""
-    group = tx.group(command.name)
+    group = readers.group(tx, command.name)
     if group is None:
         raise group_not_found(command.name, "group.name")
     changed = group._replace(**command.changes)
-    tx.state.groups[group.group_id] = changed
+    registry.change_group(tx, changed)
     for topic_id in _topics_of(tx, group.group_id):
         tx.wake(group.group_id, topic_id)  # more may be leased now
         if changed.consume_enable != group.consume_enable:
             tx.arrive(topic_id, None)  # wakes parked pulls of the group
     if group.exclusive_owner and not changed.exclusive_owner:
-        _open_to_others(tx, group)
+        owners.open_to_others(tx, group.group_id)
     return changed
-
-
-def _open_to_others(tx: Tx, group: Group) -> None:
-    """Schedules the release of messages held by owners whose lease expired while the group was exclusive."""
-    for key, owner in list(tx.state.owners.items()):
-        if key[0] == group.group_id and owner.released:
-            tx.state.owners[key] = owner._replace(released=False)
-            tx.state.leases[(owner.owner_id, SUB_OWNER)] = Lease(owner.lease_until_ms, 0)
 
 
 def _topics_of(tx: Tx, group_id: GroupId) -> list[TopicId]:
@@ -78,14 +70,12 @@ def _topics_of(tx: Tx, group_id: GroupId) -> list[TopicId]:
 
 def delete_group(tx: Tx, command: DeleteGroup) -> None:
     """Removes the name, deletes the dead letter topic, and schedules the purge."""
-    group = tx.group(command.name)
+    group = readers.group(tx, command.name)
     if group is None:
         raise group_not_found(command.name, "name")
     for topic_id in _topics_of(tx, group.group_id):
         tx.wake(group.group_id, topic_id)
     tx.state.watches.reset(group.name)
-    tx.state.ids.pop(("g", group.name))
-    tx.state.groups.pop(group.group_id)
-    tx.state.purges[group.group_id] = "group"
+    registry.delete_group(tx, group)
     if tx.topic(dead_letter_topic(group.name)) is not None:
         delete_topic(tx, DeleteTopic(dead_letter_topic(group.name)))

@@ -15,10 +15,10 @@ Names are eight-byte hashes of an id or a key, so callers compare the text of ea
 
 import struct
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from popmq_server.embedded.rules.topics.chunk import IDX_HEAD, IDX_RANGE, OPEN_BYTES_MAX
 from popmq_server.embedded.rules.topics.log import Log
-from popmq_server.embedded.rules.topics.topic import IDX_HEAD, IDX_RANGE, OPEN_BYTES_MAX
 from popmq_server.embedded.rules.topics.walks import TopicRound
 from popmq_server.embedded.state.jobs import POSTPONE_MS, Job, Timed
 from popmq_server.embedded.state.space import GROW
@@ -300,16 +300,11 @@ class MergingBlocks(Job):
         """When the next round is due; None while few blocks are new, so an idle broker does nothing."""
         return self._due_ms if self._more or tx.state.fresh_blocks >= FRESH_MIN else None
 
-    def place(self) -> Any:
-        return self._due_ms, self._more, self._round.place
-
-    def go_back(self, place: Any) -> None:
-        self._due_ms, self._more, self._round.place = place
-
     def step(self, tx: Tx, work: Timed) -> None:
         if not tx.room.has(GROW):  # wide blocks need space and only make look-ups faster
             self.postpone(tx.now_ms + POSTPONE_MS)
             return
+        tx.state.undo.save(self, "_due_ms", "_more")
         merged = next((topic for topic in self._round.piece(tx) if self._look_at(tx, topic.topic_id)), None)
         if merged is not None:
             self._round.back_to(merged)

@@ -1,9 +1,11 @@
 """Quarantine of damaged records: they are recorded, counted and logged, never delivered, never dropped silently."""
 
+import itertools
 import logging
 
+from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.keys import CQ_KEY, U32, U64
+from popmq_server.embedded.store.keys import CQ_KEY, QUEUE_KEY, U32, U64
 from popmq_server.values.ids import GroupId, TopicId
 
 log = logging.getLogger("popmq.quarantine")
@@ -15,7 +17,7 @@ NO_POSITION = (1 << 64) - 1
 
 def set_aside(tx: Tx, group_id: GroupId, topic_id: TopicId, queue: int, offset: int, position: int, size: int) -> None:
     """Quarantines a damaged message that a group has reached: counts it for the group, and reports it."""
-    tx.count((group_id, topic_id), quarantined=1)
+    readers.count(tx, (group_id, topic_id), quarantined=1)
     report(tx, topic_id, queue, offset, position, size)
 
 
@@ -44,3 +46,10 @@ def set_aside_pending(tx: Tx, topic_id: int, number: int, raw: bytes) -> None:
         tx.state.topics[topic_id].name,
         number,
     )
+
+
+def forget(tx: Tx, first: bytes, stop: bytes, rows_max: int) -> None:
+    """Removes rows of a queue between two keys, at most `rows_max`: retention dropped their messages."""
+    keys = itertools.takewhile(lambda key: key < stop, tx.kv.scan_keys("quar", first[: QUEUE_KEY.size], first))
+    for key in list(itertools.islice(keys, rows_max)):
+        tx.kv.delete("quar", key)

@@ -2,9 +2,10 @@
 
 import itertools
 
-from popmq_server.embedded.rules.topics import lite_chunks, quotas
+from popmq_server.embedded.rules.topics import quotas, readers
+from popmq_server.embedded.rules.topics.chunk import IDX_HEAD, drop_records, pin
 from popmq_server.embedded.rules.topics.log import Log
-from popmq_server.embedded.rules.topics.topic import IDX_HEAD
+from popmq_server.embedded.state import owners, ready_groups
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import (
     FWAIT_KEY,
@@ -37,33 +38,18 @@ def drop_range(tx: Tx, name: str, prefix: bytes, left: int, parent_id: int = 0) 
     log = Log(tx.kv)
     for key, position in found:
         if name in ("rq", "fwait") and (chunk := log.chunk_of(position)) >= 0:
-            tx.pin(chunk, -1)
+            pin(tx, chunk, -1)
         if name == "fwait":
-            tx.state.forget_message_group(FWAIT_KEY.unpack(key)[:3])
+            ready_groups.forget_message_group(tx.state, FWAIT_KEY.unpack(key)[:3])
         if name == "idx":
             position = TOPIC_AT.unpack(key)[1]
-            left -= _drop_chunk(tx, position, IDX_HEAD.unpack_from(tx.kv.get(name, key) or b"")[1])
-            lite_chunks.remove(tx, parent_id, position)
+            size = IDX_HEAD.unpack_from(tx.kv.get(name, key) or b"")[1]
+            left -= drop_records(tx, parent_id, position, size)
         tx.kv.delete(name, key)
         left -= 1
         if left <= 0:
             return 0
     return left
-
-
-def _drop_chunk(tx: Tx, position: int, size: int) -> int:
-    """Removes a chunk of a deleted topic, with its pins and its records in `kept`; returns how many these are."""
-    chunk = tx.kv.get("log", U64.pack(position))
-    tx.kv.delete("log", U64.pack(position))
-    tx.kv.delete("pin", U64.pack(position))
-    kept = list[bytes]()
-    for key in () if chunk is not None else tx.kv.scan_keys("kept", b"", U64.pack(position)):
-        if U64.unpack(key)[0] >= position + size:
-            break
-        kept.append(key)
-    for key in kept:
-        tx.kv.delete("kept", key)
-    return len(kept)
 
 
 def drop_readers(tx: Tx, topic_id: TopicId, left: int) -> int:
@@ -77,7 +63,7 @@ def drop_readers(tx: Tx, topic_id: TopicId, left: int) -> int:
         if not left:
             break
     if done:
-        tx.state.topic_groups[topic_id] = groups[done:]
+        readers.leave_together(tx, topic_id, {*groups[:done]})
     return left
 
 
@@ -88,11 +74,7 @@ def drop_subscriptions(tx: Tx, group_id: GroupId, left: int) -> int:
         left = _drop_subscription(tx, (group_id, topic_id), left)
         if (group_id, topic_id) in tx.state.stat:
             return 0
-        groups = tx.state.topic_groups.get(topic_id, ())
-        if group_id in groups:
-            index = groups.index(group_id)
-            tx.state.topic_groups[topic_id] = groups[:index] + groups[index + 1 :]
-            left = max(0, left - len(groups) // GROUPS_PER_KEY)
+        left = max(0, left - readers.leave(tx, (group_id, topic_id)) // GROUPS_PER_KEY)
         if not left:
             return 0
     return left
@@ -114,25 +96,22 @@ def _drop_subscription(tx: Tx, where: GroupTopic, left: int) -> int:
         return 0
     queues = [POFF_KEY.unpack(key)[2] for key, _ in tx.kv.scan("poff", prefix)]
     state.forget_subscription(where, (*queues, RETRY_QUEUE))
-    if (above := (where[0], state.parent_of(where[1]))) in state.unread:  # a restart, or a Send, counted it again
-        state.unread.pop(above)
+    readers.forget_unread(tx, where)
     quotas.forget_group(tx, *where)
     return max(0, left - SUBSCRIPTION_COST - len(queues))
 
 
 def _drop_tokens(tx: Tx, prefix: bytes, left: int) -> int:
     """Removes tokens of owners; returns how many more keys may go in this piece."""
-    state, gone = tx.state, dict[int, set[tuple[int, int, bytes]]]()
+    gone = dict[int, set[owners.TokenKey]]()
     rows = itertools.islice(tx.kv.scan("tok", prefix), left)
     for key in [(*STAT_KEY.unpack_from(raw), raw[STAT_KEY.size :]) for raw, _ in rows]:
         left -= 1
-        token = state.tokens.get(key)
+        token = tx.state.tokens.get(key)
         if token is not None:
-            state.tokens.pop(key)
             gone.setdefault(token.owner_id, set()).add(key)
     for owner_id, keys in gone.items():
-        others = tuple(key for key in state.owner_tokens.get(owner_id, ()) if key not in keys)
-        state.owner_tokens[owner_id] = others
+        owners.drop_tokens(tx, owner_id, keys)
     return left
 
 
@@ -142,5 +121,5 @@ def drop_owners(tx: Tx, group_id: GroupId, left: int) -> int:
     for key in [(group_id, raw[U32.size :]) for raw, _ in rows]:
         left -= 1
         if (owner := tx.state.owners.get(key)) is not None:
-            tx.state.forget_owner(owner)
+            owners.forget(tx, owner)
     return left

@@ -1,77 +1,20 @@
-"""Appends to a topic: assigns queues and offsets, and writes messages to the log.
+"""The queues of a topic: appends messages, and is the one module that writes the ends of queues.
 
-    append  → stages messages: assigns offsets in a queue, keeps the bytes in `tx.staged`
-    flush   → writes the staged messages of one topic as one chunk (≤ 1 MiB), one consume-queue value for each queue,
-              one index block: three puts for a commit to one queue, for any number of messages
+append  → stages messages: assigns offsets in a queue, keeps the bytes in `staged`
+flush   → writes the staged messages of each topic to the log (chunk.py): three puts for a commit to one queue, for
+          any number of messages
 
-log.py reads these values. The position of a message in the log, one logical byte stream, is its address everywhere.
-
-    staged:  T ─┬─ request A: queue 3, offsets 10–13          chunk of T:  A0 A1 A2 A3 B0 B1 C0    (commit order)
-                ├─ request B: queue 5, offsets 7–8            cq T 3 10 → A0 A1 A2 A3, C0
-                └─ request C: queue 3, offset 14              cq T 5 7  → B0 B1
-
-Messages that are sent one by one would take a page each, or two. So a small chunk stays open: the next commits append
-messages of the topic to it, in the same values, until it has OPEN_BYTES_MAX or is too old (_open_ms). Its positions are
-reserved when it begins, so interleaved sends to several topics do not split it.
-
-    log   0 ▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪ (T 1)   32,752 ▪▪▪▪▪▪ open (T 2)       65,504 ▪▪▪ open (T 1)
-
-There is no key per message: measured, one random key each takes sends from 270,000/s to 39,000/s at a million entries.
-So look-ups by message id or key use one sorted block per chunk.
-
-See docs/decisions/0002-small-commits-share-a-chunk.md.
+staged:  T ─┬─ request A: queue 3, offsets 10–13          chunk of T:  A0 A1 A2 A3 B0 B1 C0    (commit order)
+            ├─ request B: queue 5, offsets 7–8            cq T 3 10 → A0 A1 A2 A3, C0
+            └─ request C: queue 3, offset 14              cq T 5 7  → B0 B1
 """
 
-import struct
-from collections.abc import Iterator
-from typing import NamedTuple
-
-from popmq_server.embedded.rules.topics import lite_chunks
-from popmq_server.embedded.state.space import GROW, messages_bytes
+from popmq_server.embedded.rules.topics import chunk, readers
+from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.keys import (
-    CQ_ENTRY,
-    CQ_KEY,
-    CQ_WRITTEN,
-    TOPIC_AT,
-    U64,
-)
-from popmq_server.values.ids import TopicId
-from popmq_server.values.message import RECORD_HEAD_BYTES, record, records
+from popmq_server.values.ids import TopicId, TopicQueue
 from popmq_server.values.outgoing import Outgoing
-from popmq_server.values.records import OpenChunk, Topic
-
-#: A chunk is one LMDB value; a commit with more bytes for a topic writes several chunks.
-CHUNK_BYTES_MAX = 1 << 20
-#: Entries in one consume-queue value.
-BLOCK_ENTRIES_MAX = 4096
-#: Bytes of a chunk that several commits share. LMDB stores a value of more than half a page in whole pages, with a
-#: header of 16 bytes: this fills eight pages. Each commit rewrites the chunk, so it should not be much larger.
-OPEN_BYTES_MAX = (32 << 10) - 16
-#: How long a chunk stays open: a thousandth of the topic's keep time, within these limits, since retention drops whole
-#: chunks, by their last message. Retention runs once a minute.
-OPEN_MS_MIN, OPEN_MS_MAX, OPEN_SHARE = 60_000, 600_000, 1000
-
-#: stored ms of the last message, bytes of the chunk, ranges; then (Q, first offset, count) each; then sorted
-#: (hash [8], place [4]).
-IDX_HEAD = struct.Struct(">QIH")
-IDX_RANGE = struct.Struct(">HQI")
-NAME_BYTES = 12
-
-
-class PlacedMessages(NamedTuple):
-    """Messages of one request, with their place in a queue. `bytes`: of their records."""
-
-    queue: int
-    first: int
-    messages: tuple[Outgoing, ...]
-    bytes: int
-
-
-def staged(queue: int, first: int, messages: tuple[Outgoing, ...]) -> PlacedMessages:
-    """Messages with the size of their records."""
-    size = sum(map(len, [message.data for message in messages]))
-    return PlacedMessages(queue, first, messages, size + RECORD_HEAD_BYTES * len(messages))
+from popmq_server.values.records import Topic
 
 
 def rotate(tx: Tx, topic: Topic, requests: int = 1) -> int:
@@ -91,189 +34,86 @@ def append(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) -> 
     It assigns offsets before the bytes are written; the same commit makes both durable, or neither. Raises Refused if
     the store has no room for them.
     """
-    _demand(tx, messages)
-    where = (topic.topic_id, queue)
-    first = tx.state.queue_max.get(where, 0)
-    tx.state.queue_max[where] = first + len(messages)
-    tx.state.total[topic.topic_id] = tx.state.total.get(topic.topic_id, 0) + len(messages)
-    tx.staged.setdefault(topic.topic_id, []).append(staged(queue, first, messages))
-    tx.staged_count += 1
+    if not tx.room.plenty:
+        chunk.demand(tx, messages)
+    state, where = tx.state, (topic.topic_id, queue)
+    first = state.queue_max.get(where, 0)
+    state.queue_max[where] = first + len(messages)
+    state.total[topic.topic_id] = state.total.get(topic.topic_id, 0) + len(messages)
+    request = chunk.staged(queue, first, messages)
+    if (requests := state.staged.get(topic.topic_id)) is None:
+        state.staged[topic.topic_id] = [request]
+    else:
+        requests.append(request)
     if topic.parent_id:
-        tx.count_lites(topic.parent_id, 0, len(messages))
-        for group_id in tx.state.topic_groups.get(topic.topic_id, ()):
-            tx.count_unread((group_id, topic.topic_id), len(messages))
+        topic_counts.add_lites(tx, topic.parent_id, 0, len(messages))
+        for group_id in state.topic_groups.get(topic.topic_id, ()):
+            readers.count_unread(tx, (group_id, topic.topic_id), len(messages))
     tx.wake(None, topic.topic_id)
     tx.arrive(topic.topic_id, queue)
     return first
 
 
-def _demand(tx: Tx, messages: tuple[Outgoing, ...]) -> None:
-    """Takes room for the bytes of messages before they are stored, or raises Refused (space.py)."""
-    if not tx.room.plenty:
-        tx.room.demand(GROW, messages_bytes([len(message.data) for message in messages]))
-
-
 def flush(tx: Tx) -> None:
     """Writes all staged messages; a topic that then exceeds its size limit is trimmed later (size_limit.py)."""
-    for topic_id, requests in tx.staged.items():
-        for chunk, size in _chunks(requests):
-            _write_chunk(tx, topic_id, chunk, size)
-        topic = tx.state.topics.get(topic_id)
-        if topic is not None and 0 < topic.bytes_max < tx.state.topic_stat[topic_id].bytes:
-            tx.state.trims.setdefault(topic_id, 0)
-    tx.staged, tx.coming = {}, {}
+    state = tx.state
+    for topic_id, requests in state.staged.take().items():
+        for piece, size in chunk.pieces(requests):
+            chunk.write(tx, topic_id, piece, size)
+        topic = state.topics.get(topic_id)
+        if topic is not None and 0 < topic.bytes_max < state.topic_stat[topic_id].bytes:
+            mark_full(tx, topic_id)
+    state.coming.take()
 
 
 def written(tx: Tx, topic_id: TopicId, queue: int) -> int:
     """The next offset of a queue, without staged messages."""
-    firsts = (request.first for request in tx.staged.get(topic_id, ()) if request.queue == queue)
+    firsts = (request.first for request in tx.state.staged.get(topic_id, ()) if request.queue == queue)
     return min(firsts, default=tx.state.queue_max.get((topic_id, queue), 0))
 
 
-def _chunks(requests: list[PlacedMessages]) -> Iterator[tuple[list[PlacedMessages], int]]:
-    """Splits the staged messages of one topic into (piece, bytes) of at most CHUNK_BYTES_MAX and BLOCK_ENTRIES_MAX."""
-    piece: list[PlacedMessages] = []
-    size = count = 0
-    for request in requests:
-        queue, first, messages, whole = request
-        if size + whole <= CHUNK_BYTES_MAX and count + len(messages) <= BLOCK_ENTRIES_MAX:
-            piece.append(request)
-            size, count = size + whole, count + len(messages)
-            continue
-        start = 0
-        for index, message in enumerate(messages):
-            if count and (size + len(message.data) > CHUNK_BYTES_MAX or count == BLOCK_ENTRIES_MAX):
-                if index > start:
-                    piece.append(staged(queue, first + start, messages[start:index]))
-                yield piece, size
-                piece, size, count, start = [], 0, 0, index
-            size += len(message.data) + RECORD_HEAD_BYTES
-            count += 1
-        piece.append(staged(queue, first + start, messages[start:]))
-    yield piece, size
+# ── The ends of queues ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _write_chunk(tx: Tx, topic_id: int, requests: list[PlacedMessages], size: int) -> None:
-    """Writes one log value, one consume-queue value per queue, one index block; or appends to those of the open chunk.
+def continue_queues(tx: Tx, old: Topic, new: Topic) -> None:
+    """The queues of a topic that began again begin where those of the old one ended."""
+    state = tx.state
+    for queue in range(new.queues):
+        end = state.queue_max.get((old.topic_id, queue), 0)
+        state.queue_max[(new.topic_id, queue)] = state.queue_min[(new.topic_id, queue)] = end
+    state.total[new.topic_id] = state.total.get(old.topic_id, 0)
 
-    It assigns positions in the order of staging, so messages of one request are adjacent. One loop builds
-    entries and names, since both need the position of the record, which is the sum of the lengths before it.
+
+def end_queues(tx: Tx, topic: Topic) -> None:
+    """Gives each queue of a topic that is deleted an end, from which `State.forget_topic` knows the queues."""
+    for where in ((topic.topic_id, queue) for queue in range(topic.queues)):
+        if where not in tx.state.queue_max:
+            tx.state.queue_max[where] = 0
+
+
+def raise_begin(tx: Tx, where: TopicQueue, least: int) -> int:
+    """Moves the first readable offset of a queue up to an offset; returns the one before.
+
+    Writes it also if it is unchanged: this writes the end of the queue as well.
     """
-    chunk = _chunk_for(tx, topic_id, size)
-    parts: list[bytes] = []
-    blocks: dict[int, tuple[int, list[bytes]]] = {}
-    names: list[bytes] = []
-    position = chunk.position + chunk.bytes
-    for queue, first, messages, _ in requests:
-        entries = blocks.setdefault(queue, (first, []))[1]
-        parts += records(topic_id, tx.now_ms, [message.data for message in messages])
-        for data, tag, hashes, _, _ in messages:
-            length = len(data) + RECORD_HEAD_BYTES
-            entries.append(CQ_WRITTEN.pack(position, length, tag))
-            place = (position - chunk.position).to_bytes(4, "big")
-            for name in hashes:
-                names.append(name + place)  # noqa: PERF401  a comprehension costs a call for each message
-            position += length
-    _put_chunk(tx, topic_id, chunk, parts, blocks, names)
+    before = tx.state.queue_min.get(where, 0)
+    tx.state.queue_min[where] = max(least, before)
+    return before
 
 
-def _chunk_for(tx: Tx, topic_id: int, size: int) -> OpenChunk:
-    """The chunk for `size` bytes: the topic's open chunk, or a new one, which stays open if it is small."""
-    chunk = tx.state.open_chunks.get(topic_id)
-    if (
-        chunk is not None
-        and chunk.bytes + size <= OPEN_BYTES_MAX
-        and tx.now_ms - chunk.since_ms < _open_ms(tx, topic_id)
-        and tx.kv.get("log", U64.pack(chunk.position)) is not None  # retention may have dropped it
-    ):
-        tx.state.open_chunks[topic_id] = chunk._replace(bytes=chunk.bytes + size)
-        return chunk
-    if size > OPEN_BYTES_MAX // 2:
-        close(tx, topic_id)
-        return OpenChunk(tx.next("position", size), 0, tx.now_ms)
-    chunk = OpenChunk(tx.next("position", OPEN_BYTES_MAX), 0, tx.now_ms)
-    tx.state.open_chunks[topic_id] = chunk._replace(bytes=size)
-    return chunk
+# ── Topics with a limit of bytes (sending/size_limit.py) ─────────────────────────────────────────────────────────────
 
 
-def _open_ms(tx: Tx, topic_id: int) -> int:
-    """How long a chunk of a topic stays open; a lite topic has the keep time of its parent."""
-    topic = tx.state.topics.get(tx.state.parent_of(topic_id) or topic_id)
-    return 0 if topic is None else min(OPEN_MS_MAX, max(OPEN_MS_MIN, topic.keep_ms // OPEN_SHARE))
+def expect(tx: Tx, topic_id: int, size: int) -> None:
+    """Counts bytes of messages until the commit writes them, when the size of the topic has them."""
+    tx.state.coming[topic_id] = tx.state.coming.get(topic_id, 0) + size
 
 
-def close(tx: Tx, topic_id: int) -> None:
-    """Closes the open chunk of a topic: later messages go into another one."""
-    tx.state.open_chunks.pop(topic_id)
+def mark_full(tx: Tx, topic_id: int, size: int = 0) -> None:
+    """Marks a topic that has to be trimmed. `size`: bytes that a request still needs."""
+    tx.state.trims[topic_id] = max(size, tx.state.trims.get(topic_id, 0))
 
 
-def _put_chunk(
-    tx: Tx,
-    topic_id: int,
-    chunk: OpenChunk,
-    parts: list[bytes],
-    blocks: dict[int, tuple[int, list[bytes]]],
-    names: list[bytes],
-) -> None:
-    """Puts records, (first offset, entries) of each queue and names, appended to those that the chunk has."""
-    log_key, idx_key = U64.pack(chunk.position), TOPIC_AT.pack(topic_id, chunk.position)
-    ranges: dict[int, tuple[int, int]] = {}
-    if chunk.bytes:
-        ranges, names_before = _block(_stored(tx, "idx", idx_key))
-        names += names_before
-        parts.insert(0, _stored(tx, "log", log_key))
-    else:
-        tx.state.fresh_blocks += 1
-    raw = b"".join(parts)
-    parent_id = tx.count_topic(topic_id, bytes=len(raw) - chunk.bytes)
-    if parent_id and not chunk.bytes:
-        lite_chunks.put(tx, parent_id, chunk.position, topic_id)
-    tx.kv.put("log", log_key, raw)
-    for queue, (first, entries) in blocks.items():
-        if queue in ranges:
-            first = ranges[queue][0]
-            entries.insert(0, _stored(tx, "cq", CQ_KEY.pack(topic_id, queue, first)))
-        value = b"".join(entries)
-        tx.kv.put("cq", CQ_KEY.pack(topic_id, queue, first), value)
-        ranges[queue] = first, len(value) // CQ_ENTRY.size
-    head = IDX_HEAD.pack(tx.now_ms, len(raw), len(ranges))
-    packed = (IDX_RANGE.pack(queue, *span) for queue, span in ranges.items())
-    tx.kv.put("idx", idx_key, b"".join((head, *packed, *sorted(names))))
-
-
-def _stored(tx: Tx, name: str, key: bytes) -> bytes:
-    """A value of the open chunk."""
-    raw = tx.kv.get(name, key)
-    if raw is None:
-        raise LookupError(f"the open chunk has no value in {name} at {key.hex()}")
-    return bytes(raw)
-
-
-def _block(raw: bytes) -> tuple[dict[int, tuple[int, int]], list[bytes]]:
-    """Decodes an index block: (first offset, count) of each queue, and the names with their places."""
-    stop = IDX_HEAD.size + IDX_HEAD.unpack_from(raw)[2] * IDX_RANGE.size
-    ranges = {queue: (first, count) for queue, first, count in IDX_RANGE.iter_unpack(raw[IDX_HEAD.size : stop])}
-    return ranges, [raw[at : at + NAME_BYTES] for at in range(stop, len(raw), NAME_BYTES)]
-
-
-def append_bare(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> list[tuple[int, int]]:
-    """Stores messages in chunks that no queue refers to; returns the (position, size) of each, for the entries.
-
-    It writes them at once, since an entry needs the position. Look-ups do not find them: they are copies of messages
-    that have a place in a queue. Retention drops such a chunk once no entry points into it (retention.py).
-    """
-    places: list[tuple[int, int]] = []
-    if not messages:  # an empty chunk would have the position of the next one
-        return places
-    _demand(tx, messages)
-    close(tx, topic.topic_id)  # positions of a topic increase with the store time
-    for pieces, size in _chunks([staged(0, 0, messages)]):
-        chunk = OpenChunk(tx.next("position", size), 0, tx.now_ms)
-        position, parts = chunk.position, list[bytes]()
-        for message in pieces[0].messages:
-            parts += record(topic.topic_id, tx.now_ms, message.data)
-            places.append((position, len(message.data) + RECORD_HEAD_BYTES))
-            position += places[-1][1]
-        _put_chunk(tx, topic.topic_id, chunk, parts, {}, [])
-        tx.kv.put("bare", TOPIC_AT.pack(topic.topic_id, chunk.position), b"")
-    return places
+def unmark_full(tx: Tx, topic_id: int) -> None:
+    """Notes that a topic is trimmed, or that it cannot be."""
+    tx.state.trims.pop(topic_id)

@@ -9,8 +9,8 @@ Consumer groups are in consumer_groups.py.
 from typing import Any
 
 from popmq_server.contract.commands import CreatedTopic, CreateGroup, CreateTopic, DeleteTopic, UpdateTopic
-from popmq_server.embedded.rules.topics import quotas
-from popmq_server.embedded.rules.topics.topic import flush
+from popmq_server.embedded.rules.topics import quotas, registry
+from popmq_server.embedded.rules.topics.topic import end_queues, flush, mark_full
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.errors import Refused, invalid, topic_not_found
 from popmq_server.values.ids import TopicId, checked
@@ -49,9 +49,7 @@ def _new_topic(tx: Tx, settings: CreateTopic) -> Topic:
     """`created_ms` distinguishes a topic from an earlier one of its name, so two never have the same."""
     created_ms = max(tx.now_ms, tx.state.deleted_ms + 1)
     topic = Topic(topic_id=TopicId(checked(tx.next("entity"))), created_ms=created_ms, **vars(settings))
-    tx.state.topics[topic.topic_id] = topic
-    tx.state.ids[("t", topic.name)] = topic.topic_id
-    return topic
+    return registry.add_topic(tx, topic)
 
 
 def ensure_dead_letter_topic(tx: Tx, group: Group) -> Topic:
@@ -81,8 +79,8 @@ def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
     if any(getattr(changed, rate) != getattr(topic, rate) for rate in quotas.RATES):
         quotas.forget(tx, topic.topic_id)
     if changed.bytes_max:
-        tx.state.trims.setdefault(topic.topic_id, 0)
-    tx.state.topics[topic.topic_id] = changed
+        mark_full(tx, topic.topic_id)
+    registry.change_topic(tx, changed)
     tx.wake(None, topic.topic_id)
     tx.arrive(topic.topic_id, None)
     return changed
@@ -139,10 +137,7 @@ def delete_topic(tx: Tx, command: DeleteTopic) -> None:
     if topic is None:
         raise topic_not_found(command.name, "name")
     flush(tx)  # messages staged for it would otherwise be written after its removal
-    tx.state.undo.note(setattr, tx.state, "deleted_ms", tx.state.deleted_ms)
-    tx.state.deleted_ms = max(tx.state.deleted_ms, topic.created_ms)
     tx.wake(None, topic.topic_id)
     tx.arrive(topic.topic_id, None)
-    tx.state.ids.pop(("t", topic.name))
-    tx.drop_topic(topic)
-    tx.state.purges[topic.topic_id] = "topic"
+    end_queues(tx, topic)
+    registry.delete_topic(tx, topic)

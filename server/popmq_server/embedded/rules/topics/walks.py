@@ -6,7 +6,6 @@ from typing import Generic, TypeVar
 
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import U32
-from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.embedded.store.row_formats import RowReader
 from popmq_server.errors import UnreadableRow
 from popmq_server.values.records import Topic
@@ -32,13 +31,14 @@ class RowWalk(Generic[T]):
         self._read = read
         self._told: set[bytes] = set()
 
-    def piece(self, kv: Transaction) -> list[tuple[bytes, T]]:
+    def piece(self, tx: Tx) -> list[tuple[bytes, T]]:
         """The next rows, without those that cannot be read; after the last one the walk begins again."""
         rows: list[tuple[bytes, T]] = []
+        tx.state.undo.save(self, "place")
         at, left = self.place, self._rows_max
         while left:
             try:
-                for key, raw in kv.scan(self._table, b"", at):
+                for key, raw in tx.kv.scan(self._table, b"", at):
                     if not left:
                         break
                     at, left = key + b"\0", left - 1
@@ -75,6 +75,7 @@ class TopicRound:
 
     def piece(self, tx: Tx) -> list[Topic]:
         """The next topics; `more` says whether others follow. A topic that is created meanwhile may be missed."""
+        tx.state.undo.save(self, "place")
         found, at, self.place = list[Topic](), self.place, b"t"
         for seen, (key, value) in enumerate(tx.kv.scan("name", b"t", at)):
             if seen == LOOKS_MAX:

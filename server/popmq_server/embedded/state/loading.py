@@ -1,11 +1,7 @@
-"""Sums over leases, in memory: the transaction (tx.py) updates them, the scan at start counts them.
+"""The scan at start: fills the tables of a state from the store, and computes those that follow from others.
 
-    held       G, T → messages leased, owned, in backoff     clients    G, client → messages leased to it
-    in_flight  G, T, Q → leased messages, for the limit       pins       chunk → leased messages in it
-    locks      G, T, message group → undone members           owned, loose, attempts, session_leases …
-
-The scan at start reads the keys of `due` and the entries of `ck`. A CheckPoint of one message has the counted fields at
-fixed offsets. The others are decoded: some 10 µs each, for up to a thousand messages.
+It reads the small tables, ck and due, and the two ends of each queue; never history. A CheckPoint of one message has
+the counted fields at fixed offsets. The others are decoded: some 10 µs each, for up to a thousand messages.
 """
 
 import itertools
@@ -13,10 +9,13 @@ import operator
 from collections import Counter, defaultdict
 from typing import TypeVar
 
-from popmq_server.embedded.state import oldest_leased, session_ids
+from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.all_tables import AllTables
 from popmq_server.embedded.state.checkpoints import BATCH
-from popmq_server.embedded.store import checkpoint
+from popmq_server.embedded.state.leases import CHUNK_BITS, SESSION_BITS, locked_counts, queue_counts, shifted
+from popmq_server.embedded.state.ready_groups import load_stopped
+from popmq_server.embedded.state.state import State, first_occurrence
+from popmq_server.embedded.store import checkpoint, sorted_numbers
 from popmq_server.embedded.store.checkpoint import (
     BACKOFF,
     FIFO,
@@ -25,12 +24,121 @@ from popmq_server.embedded.store.checkpoint import (
     SINGLE,
     SINGLE_BYTES,
     CheckPoint,
-    members_of,
 )
-from popmq_server.embedded.store.keys import SUB_OWNER, U64
+from popmq_server.embedded.store.keys import (
+    CQ_ENTRY,
+    CQ_KEY,
+    FWAIT_KEY,
+    FWAIT_VALUE,
+    HDUE_KEY,
+    QUEUE_ENDS,
+    QUEUE_KEY,
+    SUB_OWNER,
+    U32,
+    U64,
+)
 from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.embedded.store.row_formats import RowReader
 from popmq_server.values.ids import GroupId, MessageGroup, TopicId
-from popmq_server.values.records import RETRY_QUEUE, HeldNumbers
+from popmq_server.values.records import RETRY_QUEUE, HeldNumbers, Lites, Topic, TopicStat
+
+
+def load(state: State, tx: Transaction) -> None:
+    """Loads all tables. Raises StartError, which names the row, when one cannot be read."""
+    reader = RowReader(tx)
+    try:
+        _load(state, tx, reader)
+    except RowReader.ERRORS as error:
+        raise reader.unreadable(error) from error
+
+
+def _load(state: State, tx: Transaction, reader: RowReader) -> None:
+    state.tables.load(reader)
+    for topic in state.topics.values():
+        _load_ends(state, tx, reader, topic)
+        if topic.moving_from:
+            state.moving[topic.topic_id] = topic.moving_from
+        if topic.lagging:
+            state.lagging[topic.topic_id] = True
+    for where, offset in state.poff.items():
+        state.passed.load(where[:2], state.passed.get(where[:2], 0) + offset)
+    readers: dict[int, list[GroupId]] = {}
+    for group_id, topic_id in state.stat:
+        readers.setdefault(topic_id, []).append(group_id)
+    state.topic_groups.load_all({topic_id: tuple(groups) for topic_id, groups in readers.items()})
+    for key, owner in state.owners.items():
+        state.owner_keys.load(owner.owner_id, key)
+        state.owner_count.load(key[0], state.owner_count.get(key[0], 0) + 1)
+    for token_key, token in state.tokens.items():
+        state.owner_tokens.load(token.owner_id, (*state.owner_tokens.get(token.owner_id, ()), token_key))
+    state.schedule_due = first_occurrence(state.schedules.values())
+    topic_counts.load(state)
+    _load_sizes(state, tx)
+    _load_checks(state, tx)
+    reader.at = ("ck", b"")
+    _load_leases(state, tx)
+    _load_waiting(state, reader)
+    _load_lites(state)
+
+
+def _load_ends(state: State, tx: Transaction, reader: RowReader, topic: Topic) -> None:
+    """Loads both ends of each queue of a topic."""
+    for queue in range(topic.queues):
+        prefix = QUEUE_KEY.pack(topic.topic_id, queue)
+        reader.at = ("queue", prefix)
+        raw = tx.get("queue", prefix)
+        least, most = QUEUE_ENDS.unpack(raw) if raw is not None else (0, 0)
+        if last := tx.last("cq", prefix):
+            most = max(most, CQ_KEY.unpack(last[0])[2] + len(last[1]) // CQ_ENTRY.size)
+        state.queue_min.load((topic.topic_id, queue), least)
+        state.queue_max.load((topic.topic_id, queue), most)
+        state.total.load(topic.topic_id, state.total.get(topic.topic_id, 0) + most)
+
+
+def _load_sizes(state: State, tx: Transaction) -> None:
+    """Computes the counters that a topic of an older store lacks: its size is the sum of its chunks."""
+    for topic_id in state.topics:
+        if topic_id not in state.topic_stat:
+            sizes = (U32.unpack_from(value, U64.size)[0] for _, value in tx.scan("idx", U32.pack(topic_id)))
+            state.topic_stat.load(topic_id, TopicStat(sum(sizes)))
+
+
+def _load_checks(state: State, tx: Transaction) -> None:
+    """Loads the due time of the first half message of each topic, and of those that must be given up."""
+    for lane in (0, *(topic_id for topic_id, stat in state.topic_stat.items() if stat.half)):
+        if first := tx.first("hdue", U32.pack(lane)):
+            state.checks.load(lane, HDUE_KEY.unpack(first[0])[1])
+
+
+def _load_waiting(state: State, reader: RowReader) -> None:
+    """Loads the waiting entries of FIFO topics, by message group."""
+    for key, value in reader.scan("fwait"):
+        *where, message_group, offset = FWAIT_KEY.unpack(key)
+        group = (*where, message_group)
+        state.waiting.load(group, state.waiting.get(group, 0) + 1)
+        *_, bound_ck, _, stopped = FWAIT_VALUE.unpack_from(value)
+        if bound_ck:
+            state.tied.load(group, state.tied.get(group, 0) + 1)
+        if stopped:
+            reason = bytes(value[FWAIT_VALUE.size :]).decode()
+            state.stopped.load(group, (*state.stopped.get(group, ()), (offset, reason)))
+    load_stopped(state)
+    state.ready_groups.load()
+
+
+def _load_lites(state: State) -> None:
+    """Loads the sums of topics over their lite topics."""
+    for (parent, _), topic_id in state.lite_ids.items():
+        where = (topic_id, 0)
+        sums = state.lites.get(parent, Lites())
+        messages = sums.messages + state.queue_max.get(where, 0) - state.queue_min.get(where, 0)
+        state.lites.load(parent, Lites(sums.topics + 1, messages))
+        for group_id in state.topic_groups.get(topic_id, ()):
+            unread = state.total.get(topic_id, 0) - state.passed.get((group_id, topic_id), 0)
+            state.unread.load((group_id, parent), state.unread.get((group_id, parent), 0) + unread)
+
+
+# ── Leases ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 K = TypeVar("K")
 Sum = defaultdict[K, int]
@@ -43,47 +151,13 @@ def _is_single(head: tuple[int, ...]) -> bool:
     return (version, owner_id, runs, chunks, members) == (checkpoint.VERSION, 0, 1, 1, 1) and kind & ~SESSION != FIFO
 
 
-def attempt_key(group_id: int, topic_id: int, client: str, attempt_id: str) -> int:
-    """The key that finds the CheckPoint of a repeated Pop. Keys may collide, so callers compare the texts.
-
-    A hash takes less memory than the texts: each lease of the SDK has a key. It covers the texts as stored, so the scan
-    at start does not parse them.
-    """
-    return hash((group_id, topic_id, checkpoint.texts_of(attempt_id, client)))
-
-
 #: The beginning of the texts of a CheckPoint without an attempt id.
 _NO_ATTEMPT = b'["",'
 _FIRST, _SECOND = operator.itemgetter(0), operator.itemgetter(1)
 
 
-def shifted(held: HeldNumbers, kind: int, owner_id: int, count: int) -> HeldNumbers:
-    """`held` plus `count` (may be negative) members of a CheckPoint."""
-    ordinary, owned, backoff = held
-    if owner_id:
-        return HeldNumbers(ordinary, owned + count, backoff)
-    if kind == BACKOFF:
-        return HeldNumbers(ordinary, owned, backoff + count)
-    return HeldNumbers(ordinary + count, owned, backoff)
-
-
-def locked_counts(ck: CheckPoint, bits: int) -> dict[bytes, int]:
-    """For each message group the number of members of `bits` that hold its lock; empty outside FIFO topics."""
-    found: dict[bytes, int] = {}
-    if ck.message_groups:
-        for member in members_of(bits):
-            message_group = ck.message_groups[member]
-            found[message_group] = found.get(message_group, 0) + 1
-    return found
-
-
-def queue_counts(ck: CheckPoint, bits: int) -> list[tuple[int, int]]:
-    """(queue or RETRY_QUEUE, number of members of `bits`), one for each run that has any."""
-    return [(RETRY_QUEUE if run.size else run.queue, inside.bit_count()) for run, _, inside in ck.runs_with(bits)]
-
-
-def load(state: AllTables, kv: Transaction) -> None:
-    """The scan at start."""
+def _load_leases(state: AllTables, kv: Transaction) -> None:
+    """Loads the keys of `due` and counts the entries of `ck`."""
     split: dict[int, list[int]] = {}
     for ck_id, sub in state.leases.load_keys(kv):
         if sub != SUB_OWNER:
@@ -106,7 +180,7 @@ class _Sums:
         self.state = state
         #: G, T, kind, owner, queue or RETRY_QUEUE.
         self.held: Sum[tuple[GroupId, TopicId, int, int, int]] = defaultdict(int)
-        self.pins: Sum[oldest_leased.Pinned] = defaultdict(int)  # G, T, chunk
+        self.pins: Sum[tuple[int, int, int]] = defaultdict(int)  # G, T, chunk
         self.clients: Sum[tuple[int, str]] = defaultdict(int)
         self.locks: dict[MessageGroup, tuple[int, int, int]] = {}
         self.loose: Sum[int] = defaultdict(int)
@@ -166,7 +240,7 @@ class _Sums:
                 self.lite_attempts[hash((group_id, parent, texts))].append(ck_id)
 
     def add(self, kv: Transaction, ck: CheckPoint, subs: list[int] | tuple[()]) -> None:
-        """Counts any CheckPoint by its parts, as Tx.hold does."""
+        """Counts any CheckPoint by its parts, as leases.hold does."""
         bits = sum(1 << sub - 1 for sub in subs)
         if (whole := self.state.leases.whole(kv, ck)) is not None:
             bits |= whole.undone & ~whole.released
@@ -202,15 +276,21 @@ class _Sums:
         state.locks.load_all(self.locks)
         state.attempts.load_all(self.attempts)
         state.lite_attempts.load_all({key: tuple(sorted(ids)) for key, ids in self.lite_attempts.items()})
-        session_ids.load(state, self.sessions)
+        sessions = {(client,): ck_ids for client, ck_ids in self.sessions.items()}
+        sorted_numbers.load(state.session_leases, state.session_spans, sessions, SESSION_BITS)
 
     def _tell_pins(self) -> None:
         """Leased messages by chunk, and by group and topic; those of a lite topic count for its parent too."""
         pins: Sum[int] = defaultdict(int)
-        above: Sum[oldest_leased.Pinned] = defaultdict(int)
+        above: Sum[tuple[int, int, int]] = defaultdict(int)
         for (group_id, topic_id, chunk), count in self.pins.items():
             pins[chunk] += count
             if parent := self.state.parent_of(topic_id):
                 above[group_id, parent, chunk] += count
         self.state.pins.load_all(pins)
-        oldest_leased.load(self.state, self.pins | above)
+        counted = self.pins | above
+        chunks: dict[tuple[int, int], list[int]] = {}
+        for group_id, topic_id, position in counted:
+            chunks.setdefault((group_id, topic_id), []).append(position)
+        self.state.group_pins.load_all(counted)
+        sorted_numbers.load(self.state.span_chunks, self.state.spans, chunks, CHUNK_BITS)

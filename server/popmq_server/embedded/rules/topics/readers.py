@@ -1,0 +1,199 @@
+"""Readers: the groups that read a topic, with their positions, counters, filter and mode.
+
+    topic_groups, stat, subscriptions   who reads T, and the counters, filter and mode of each
+    poff, passed, unread                G T Q → the next offset to pop; sums over the queues, and over lite topics
+    floors, climbs, laggards            how far all groups of T are, and the walks that find it: retention/floors.py
+
+This is the one module that writes these tables. What removes a topic or a group names their entries by role
+(State.forget_subscription).
+"""
+
+import bisect
+from collections.abc import Collection, Iterable, Sequence
+
+from popmq_server.embedded.state import events, marks, owners
+from popmq_server.embedded.state.state import State
+from popmq_server.embedded.state.tx import Tx, added
+from popmq_server.values.ids import GroupId, GroupQueue, GroupTopic, TopicId
+from popmq_server.values.records import Group, Stat, Subscription, Topic
+
+_PLAIN = Subscription()
+
+
+def group(tx: Tx, name: str) -> Group | None:
+    """A group by name. First moves it from purged topics (purge.py) and past dropped chunks (floors.py)."""
+    state = tx.state
+    group_id = state.ids.get(("g", name))
+    if group_id is not None and (state.moving or state.lagging):
+        _follow(tx, GroupId(group_id))
+    return None if group_id is None else state.groups[group_id]
+
+
+def _follow(tx: Tx, group_id: GroupId) -> None:
+    """Moves a group from each purged topic that it has not been moved from yet, and past dropped chunks."""
+    state = tx.state
+    for topic_id, old_id in list(state.moving.items()):
+        if (group_id, old_id) in state.stat and (group_id, topic_id) not in state.stat:
+            rebind(tx, state.topics[topic_id], [group_id])
+    for topic_id in list(state.lagging):
+        for queue in range(state.topics[topic_id].queues if (group_id, topic_id) in state.stat else 0):
+            where, least = (group_id, topic_id, queue), state.queue_min.get((topic_id, queue), 0)
+            if state.poff.get(where, 0) < least:
+                pass_dropped(tx, where, least, list(marks.redriven(tx.kv, topic_id, queue, 0, least)))
+
+
+# ── Entering and leaving ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def enter(tx: Tx, where: GroupTopic, begins: dict[int, int]) -> None:
+    """A group begins to read a topic, at an offset of each queue."""
+    state, (group_id, topic_id) = tx.state, where
+    state.topic_groups[topic_id] = (*state.topic_groups.get(topic_id, ()), group_id)
+    count_unread(tx, where, state.total.get(topic_id, 0))
+    for queue, offset in begins.items():
+        pass_to(tx, (*where, queue), offset)
+    state.stat[where] = Stat(start=sum(begins.values()))
+
+
+def rebind(tx: Tx, new: Topic, group_ids: Iterable[GroupId]) -> None:
+    """Moves groups from a purged topic to where the topic began again, with their counters, filters and tokens.
+
+    The counters stay; their start moves past unfinished messages.
+    """
+    state, old_id, moved = tx.state, new.moving_from, list(group_ids)
+    ends = [state.queue_min.get((new.topic_id, queue), 0) for queue in range(new.queues)]
+    for group_id in moved:
+        old, where = (group_id, old_id), (group_id, new.topic_id)
+        for queue, end in enumerate(ends):
+            pass_to(tx, (*where, queue), end)
+        stat = state.stat[old]
+        done = stat.acked + stat.dead + stat.dropped + stat.quarantined + stat.filtered
+        state.stat[where] = stat._replace(retry=0, waiting=0, start=sum(ends) - done)
+        if (subscription := state.subscriptions.get(old)) is not None:
+            state.subscriptions[where] = subscription
+        owners.move_tokens(tx, old, where)
+    if moved:
+        state.topic_groups[new.topic_id] = (*state.topic_groups.get(new.topic_id, ()), *moved)
+
+
+def leave(tx: Tx, where: GroupTopic) -> int:
+    """A group reads a topic no longer; returns how many groups the topic had."""
+    group_id, topic_id = where
+    groups = tx.state.topic_groups.get(topic_id, ())
+    if group_id not in groups:
+        return 0
+    index = groups.index(group_id)
+    tx.state.topic_groups[topic_id] = groups[:index] + groups[index + 1 :]
+    return len(groups)
+
+
+def leave_together(tx: Tx, topic_id: TopicId, gone: Collection[GroupId]) -> None:
+    """Several groups read a topic no longer: their tuple is copied once."""
+    left = tuple(group_id for group_id in tx.state.topic_groups.get(topic_id, ()) if group_id not in gone)
+    tx.state.topic_groups[topic_id] = left
+
+
+def forget_unread(tx: Tx, where: GroupTopic) -> None:
+    """Removes a group's unread messages in the parent of a lite topic, which a restart or a Send counted again."""
+    if (above := (where[0], tx.state.parent_of(where[1]))) in tx.state.unread:
+        tx.state.unread.pop(above)
+
+
+# ── Filter, mode, idleness ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def fix_filter(tx: Tx, where: GroupTopic, kind: str, text: str) -> Subscription:
+    """Fixes the filter of a group in a topic."""
+    fixed = tx.state.subscriptions.get(where, _PLAIN)._replace(filter_kind=kind, filter_text=text)
+    tx.state.subscriptions[where] = fixed
+    return fixed
+
+
+def switch(tx: Tx, where: GroupTopic, mode: str, share_number: bool | int) -> tuple[Subscription, Subscription]:
+    """Sets how a group reads a topic; returns its subscription before and after."""
+    before = tx.state.subscriptions.get(where, _PLAIN)
+    after = before._replace(mode=mode, share_number=share_number, pulled=before.pulled or mode == "PULL")
+    if after != before:
+        tx.state.subscriptions[where] = after
+    return before, after
+
+
+def note_idle(tx: Tx, where: GroupTopic, idle_ms: int, warned_ms: int) -> None:
+    """Notes since when nobody reads a subscription, and when its end was announced; 0 = it is in use, it was not."""
+    before = tx.state.subscriptions.get(where, _PLAIN)
+    tx.state.subscriptions[where] = before._replace(idle_ms=idle_ms, warned_ms=warned_ms)
+
+
+# ── Counters and positions ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def count(tx: Tx, where: GroupTopic, **changes: int) -> None:
+    """Adds to counters of one group in one topic; for a lite topic also to those of its parent, except `start`."""
+    state = tx.state
+    state.stat[where] = added(state.stat[where], changes)
+    above = (where[0], state.parent_of(where[1]))
+    if above[1] and above in state.stat:
+        changes.pop("start", None)
+        count(tx, above, **changes)
+
+
+def count_unread(tx: Tx, where: GroupTopic, messages: int) -> None:
+    """Adds to a group's unread messages in the parent of a lite topic; does nothing for other topics."""
+    if parent := tx.state.parent_of(where[1]):
+        above = (where[0], parent)
+        tx.state.unread[above] = tx.state.unread.get(above, 0) + messages
+
+
+def pass_to(tx: Tx, where: GroupQueue, offset: int) -> None:
+    """Sets the offset of a group in a queue. If the group moves back, or is new, takes back marks beyond it, and
+    lowers the floor of the queue.
+    """
+    state = tx.state
+    known, before = where in state.poff, state.poff.get(where, 0)
+    if offset == before and known:
+        return
+    state.poff[where] = offset
+    state.passed[where[:2]] = state.passed.get(where[:2], 0) + offset - before
+    count_unread(tx, where[:2], before - offset)
+    if offset < before or not known:
+        marks.take_back(tx.kv, where[1], where[2], offset)
+        state.climbs.pop(where[1])
+        if offset < state.floors.get(where[1:], 0):
+            state.floors[where[1:]] = offset
+
+
+def pass_dropped(tx: Tx, where: GroupQueue, least: int, gone: Sequence[int]) -> None:
+    """Moves a group to an offset if it is before it, and counts what it loses; `gone`: redriven dead letters."""
+    state, offset = tx.state, tx.state.poff.get(where, 0)
+    if offset >= least or where[:2] not in state.stat:
+        return
+    pass_to(tx, where, least)
+    skipped = bisect.bisect_left(gone, least) - bisect.bisect_left(gone, offset)
+    lost = least - offset - skipped
+    count(tx, where[:2], dropped=lost, start=skipped)
+    reader, topic = state.groups.get(where[0]), state.topics.get(where[1])
+    if reader is not None and topic is not None and lost:
+        tx.tell(events.dropped(reader.name, topic.name, where[2], offset, least, lost))
+
+
+# ── Floors: walks over the groups of a topic (retention/floors.py) ───────────────────────────────────────────────────
+
+
+def pause_climb(tx: Tx, topic_id: TopicId, climb: tuple[int, int, tuple[int, ...]]) -> None:
+    """Notes how far a walk over the groups has come."""
+    tx.state.climbs[topic_id] = climb
+
+
+def end_climb(tx: Tx, topic_id: TopicId, laggard: GroupId) -> None:
+    """Ends a walk at a group that has not passed the chunk: the next walk looks at this group first."""
+    tx.state.climbs.pop(topic_id)
+    tx.state.laggards[topic_id] = laggard
+
+
+def raise_floors(tx: Tx, topic_id: TopicId, lows: Iterable[int]) -> None:
+    """Ends a walk over all groups: the least offset of each queue becomes its floor."""
+    state: State = tx.state
+    state.climbs.pop(topic_id)
+    for queue, offset in enumerate(lows):
+        if state.floors.get((topic_id, queue), 0) != offset:
+            state.floors[(topic_id, queue)] = offset
