@@ -127,7 +127,7 @@ class Tx:
 
         The order is that of the tables in State: CheckPoints before their leases, which need their number of members.
         """
-        for table in changed(self.state.transactional):
+        for table in changed(self.state.flushed):
             table.flush(self.kv)
 
     def merge(self) -> None:

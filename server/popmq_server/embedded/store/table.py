@@ -28,6 +28,7 @@ from popmq_server.embedded.store.sharded import Sharded
 K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
+C = TypeVar("C", bound="Table[Item, Item] | Undo")
 
 #: A key or a value of a table, where the code is the same for all tables: each has types of its own.
 Item: TypeAlias = Any
@@ -171,7 +172,7 @@ class Table(Generic[K, V]):
         return dict(self._base.items())
 
 
-def changed(tables: "list[Table[Item, Item] | Undo]") -> "list[Table[Item, Item] | Undo]":
+def changed(tables: "list[C]") -> "list[C]":
     """Those with uncommitted changes. Each commit needs this up to three times, so it makes no call per table."""
     return [table for table in tables if table._layer]
 
@@ -298,9 +299,6 @@ class Undo:
         """Notes the values that attributes have now: the caller is about to set others."""
         for field in fields:
             self.note(setattr, holder, field, getattr(holder, field))
-
-    def flush(self, tx: Transaction) -> None:
-        """Nothing of it is in the store."""
 
     def merge(self) -> None:
         """After a commit: drops the notes."""

@@ -299,7 +299,7 @@ class Core:
         nothing makes no commit.
         """
         state = tx.state
-        wrote = tx.kv.writes > 0 or bool(changed(state.transactional))
+        wrote = tx.kv.writes > 0 or bool(changed(state.flushed))
         if wrote:
             if tx.now_ms - state.counters[""].saved_ms >= SAVE_TIME_MS:
                 tx.save_time()
