@@ -149,7 +149,7 @@ class _Listening(ssl.SSLContext):
 
     choose: Callable[[], ssl.SSLContext]
 
-    def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
+    def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:  # as those of the base class
         return self.choose().wrap_bio(*given, **named)
 
 

@@ -110,7 +110,7 @@ def _secrets(table: Table) -> list[Secret]:
     return [*map(Secret.of, clear), *(Secret(bytes.fromhex(one)) for one in hashes)]
 
 
-def _listed(value: object) -> list[Any]:
+def _listed(value: object) -> list[Any]:  # of whatever somebody wrote
     return value if isinstance(value, list) else [value]
 
 

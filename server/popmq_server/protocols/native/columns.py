@@ -91,7 +91,7 @@ def _tail(rest: bytes, names: Collection[str]) -> bytes | None:
 
 def _piece(message: pb.Message, names: Collection[str]) -> bytes:
     """The columns of one message that are fields of it."""
-    fields: dict[str, Any] = {
+    fields: dict[str, Any] = {  # arguments of Columns, of several types
         "message_id": message.message_id,
         "body": message.body,
         "tag": message.tag,

@@ -110,7 +110,7 @@ class TimingService:
         return pb.ListTransactionsResponse(messages=messages, total=total, next_page_token=more)
 
 
-def _previewed(row: DelayedMessage | HalfMessage) -> dict[str, Any]:
+def _previewed(row: DelayedMessage | HalfMessage) -> dict[str, Any]:  # arguments of a message, of several types
     """The fields of a row, with its preview as the contract's message."""
     shown = pb.MessagePreview(**row.preview._asdict()) if row.preview else None
     return row._asdict() | {"preview": shown}
