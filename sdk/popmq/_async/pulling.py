@@ -13,7 +13,6 @@ from popmq._given.fields import filter_row
 from popmq._runtime.later import Later
 from popmq.config import PULL_MESSAGES
 from popmq.duration import Duration, seconds_of
-from popmq.outcome import InvisibleTimeResult
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from popmq._consuming import pull_settings as _pull_settings
     from popmq._consuming.pull_settings import PullSettings
     from popmq.message import Delivery
+    from popmq.outcome import InvisibleTimeResult
     from popmq.pull import BroadcastConsumeOptions, PullConsumeOptions, Pulled, PulledColumns
 else:
     pull_calls = Later("popmq._calls.pull_calls")

@@ -12,12 +12,12 @@ from popmq._calls.pop_calls import all_or_raise
 from popmq._runtime.later import Later
 from popmq._transport.call import Call
 from popmq.duration import Duration
-from popmq.outcome import InvisibleTimeResult
 
 if TYPE_CHECKING:
     from popmq import message as _message
     from popmq._async.consuming.parts import Parts
     from popmq.message import Delivery
+    from popmq.outcome import InvisibleTimeResult
 else:
     _message = Later("popmq.message")
 

@@ -15,12 +15,12 @@ from popmq._runtime.later import Later
 from popmq._transport.call import Call, error_of
 from popmq.duration import Duration, seconds_of
 from popmq.errors import HandleLapsed, LeaseLost, PartlyRefused, PopMQError
-from popmq.outcome import InvisibleTimeResult
 from popmq.topic import Assignment, Session
 from popmq_proto.v1 import popmq_pb2 as pb
 
 if TYPE_CHECKING:
     from popmq import message as _message
+    from popmq import outcome as _outcomes
     from popmq._calls import deliveries as _deliveries
     from popmq._given import checking
     from popmq._given import reason as _reason
@@ -29,6 +29,7 @@ else:
     _deliveries = Later("popmq._calls.deliveries")
     _reason = Later("popmq._given.reason")
     _message = Later("popmq.message")
+    _outcomes = Later("popmq.outcome")
     checking = Later("popmq._given.checking")
 
 
@@ -144,10 +145,12 @@ def change(group: str, changes: Sequence[pb.InvisibleTimeChange]) -> Call[list[A
     """Extends, releases and rejects; reads an InvisibleTimeResult or the error of each."""
     settles = [not entry.HasField("extend") for entry in changes]
 
-    def read(reply: pb.ChangeInvisibleTimeResponse, retried: bool) -> list[InvisibleTimeResult | PopMQError]:
+    def read(reply: pb.ChangeInvisibleTimeResponse, retried: bool) -> list[_outcomes.InvisibleTimeResult | PopMQError]:
         return [
             _outcome(
-                result, InvisibleTimeResult(result.visible_ms, result.dead_lettered, result.handle), retried and settled
+                result,
+                _outcomes.InvisibleTimeResult(result.visible_ms, result.dead_lettered, result.handle),
+                retried and settled,
             )
             for result, settled in zip(reply.results, settles, strict=True)
         ]
@@ -173,7 +176,9 @@ def _outcome(result: Any, done: Any, uncertain: bool) -> Any:
 
 def failed(answer: Any) -> bool:
     """Whether the message comes again: the outcome was refused, or it was released and not dead-lettered."""
-    return isinstance(answer, PopMQError) or (isinstance(answer, InvisibleTimeResult) and not answer.dead_lettered)
+    return isinstance(answer, PopMQError) or (
+        isinstance(answer, _outcomes.InvisibleTimeResult) and not answer.dead_lettered
+    )
 
 
 def handle_of(delivery: Delivery | str) -> str:
@@ -188,7 +193,7 @@ def name_of(delivery: Delivery | str) -> str:
 
 def renewed(delivery: Delivery | str | None, answer: Any) -> None:
     """Keeps the new handle of a delivery whose lease was renewed, if the answer has one."""
-    if isinstance(delivery, _message.Delivery) and isinstance(answer, InvisibleTimeResult) and answer.handle:
+    if isinstance(delivery, _message.Delivery) and isinstance(answer, _outcomes.InvisibleTimeResult) and answer.handle:
         delivery.rename(answer.handle)
 
 

@@ -103,3 +103,11 @@ class ClientParts:
         if "_parts" in made:
             self._parts.settler.stop()
             self._parts.scheduler.stop()
+
+
+class Namespace:
+    """Calls of one client about one subject, such as `client.topics`."""
+
+    def __init__(self, wire: Wire, client_id: str) -> None:
+        self._wire = wire
+        self._client_id = client_id

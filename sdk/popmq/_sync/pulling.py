@@ -14,7 +14,6 @@ from popmq._runtime.later import Later
 from popmq._sync.transport.wire import Wire
 from popmq.config import PULL_MESSAGES
 from popmq.duration import Duration, seconds_of
-from popmq.outcome import InvisibleTimeResult
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from popmq._sync.consuming.pull_consumer import PullConsumer
     from popmq._sync.consuming.share import Share
     from popmq.message import Delivery
+    from popmq.outcome import InvisibleTimeResult
     from popmq.pull import BroadcastConsumeOptions, PullConsumeOptions, Pulled, PulledColumns
 else:
     pull_calls = Later("popmq._calls.pull_calls")

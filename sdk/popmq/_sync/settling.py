@@ -13,12 +13,12 @@ from popmq._runtime.later import Later
 from popmq._sync.transport.wire import Wire
 from popmq._transport.call import Call
 from popmq.duration import Duration
-from popmq.outcome import InvisibleTimeResult
 
 if TYPE_CHECKING:
     from popmq import message as _message
     from popmq._sync.consuming.parts import Parts
     from popmq.message import Delivery
+    from popmq.outcome import InvisibleTimeResult
 else:
     _message = Later("popmq.message")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from popmq._async.calls.namespace import Namespace
+from popmq._async.client_parts import Namespace
 from popmq._runtime.later import Later
 from popmq.duration import Duration
 from popmq.topic import Assignment, Start

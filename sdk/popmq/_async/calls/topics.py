@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from popmq._async.calls.namespace import Namespace
+from popmq._async.client_parts import Namespace
 from popmq._calls import admin_calls
 from popmq.duration import Duration
 from popmq.topic import LiteTopics, Permission, Quota, Retention, Topic, TopicType

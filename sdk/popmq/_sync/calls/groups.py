@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from popmq._calls import admin_calls
 from popmq._runtime.later import Later
-from popmq._sync.calls.namespace import Namespace
+from popmq._sync.client_parts import Namespace
 from popmq.duration import Duration, seconds_of, seconds_or_none
 from popmq.topic import DEFAULT_EXPIRY_S, Group, Start, Subscription
 

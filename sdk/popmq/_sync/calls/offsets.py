@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from popmq._runtime.later import Later
-from popmq._sync.calls.namespace import Namespace
+from popmq._sync.client_parts import Namespace
 from popmq.duration import Duration
 from popmq.topic import Assignment, Start
 

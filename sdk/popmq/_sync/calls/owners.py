@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from popmq._given.fields import filter_row
 from popmq._runtime.later import Later
-from popmq._sync.calls.namespace import Namespace
+from popmq._sync.client_parts import Namespace
 from popmq.duration import Duration
 from popmq.topic import Start
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from popmq._runtime.later import Later
-from popmq._sync.calls.namespace import Namespace
+from popmq._sync.client_parts import Namespace
 from popmq.duration import Duration
 
 if TYPE_CHECKING:

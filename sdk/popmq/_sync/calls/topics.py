@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from popmq._calls import admin_calls
-from popmq._sync.calls.namespace import Namespace
+from popmq._sync.client_parts import Namespace
 from popmq.duration import Duration
 from popmq.topic import LiteTopics, Permission, Quota, Retention, Topic, TopicType
 

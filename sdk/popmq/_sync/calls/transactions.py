@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from popmq._calls.pop_calls import all_or_raise
 from popmq._runtime.later import Later
-from popmq._sync.calls.namespace import Namespace
+from popmq._sync.client_parts import Namespace
 from popmq._sync.transport.wire import Wire
 from popmq.duration import Duration
 from popmq.errors import PopMQError
