@@ -21,7 +21,7 @@ class OptionError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class BrokerInMenu:
     """A broker in the menu: how to reach it. No key and no secret: visitors log in with their own."""
 
     name: str
@@ -58,10 +58,10 @@ class Options:
     public_url: str = ""
     every_s: float = 2.0
     name: str = ""
-    brokers: tuple[Broker, ...] = ()
-    shown: Broker | None = None
+    brokers: tuple[BrokerInMenu, ...] = ()
+    shown: BrokerInMenu | None = None
 
-    def at(self, broker: Broker) -> "Options":
+    def at(self, broker: BrokerInMenu) -> "Options":
         """The options of the pages of one broker of the menu."""
         return replace(
             self, endpoint=broker.endpoint, tls=broker.tls, tls_ca=broker.tls_ca, name=broker.name, shown=broker

@@ -14,7 +14,7 @@ from harness.broker_process import own_port
 from popmq_cli.commands import popmq as command_line
 from popmq_console import serving
 from popmq_console.app import NAMED
-from popmq_console.options import BROKERS_MAX, Broker, Options
+from popmq_console.options import BROKERS_MAX, BrokerInMenu, Options
 from popmq_console.pages import NAVIGATION, PAGES
 from popmq_server.embedded_broker import EmbeddedBroker
 from tests.console.conftest import KEYS, SECRET, Browser, console
@@ -70,9 +70,9 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, popmq.
         popmq.Client(open_.endpoint) as client,
     ):
         brokers = (
-            Broker("guarded", guarded.endpoint),
-            Broker("open", open_.endpoint),
-            Broker("away/from here", f"127.0.0.1:{own_port()}"),
+            BrokerInMenu("guarded", guarded.endpoint),
+            BrokerInMenu("open", open_.endpoint),
+            BrokerInMenu("away/from here", f"127.0.0.1:{own_port()}"),
         )
         operator.topics.create("orders")
         fill(client)

@@ -14,7 +14,7 @@ import popmq
 from harness.broker_process import own_port
 from popmq import errors
 from popmq_console import app
-from popmq_console.options import Broker
+from popmq_console.options import BrokerInMenu
 from popmq_console.pages import PAGES as ROUTES
 from tests.console.conftest import SECRET, Site, console
 
@@ -391,7 +391,10 @@ def test_the_keyboard_reaches_the_content_and_the_pages(chromium: Chromium) -> N
 def test_the_menu_leads_to_the_same_page_of_another_broker_and_back_from_one_that_is_away(
     site: Site, chromium: Chromium
 ) -> None:
-    brokers = Broker("prod", site.broker.endpoint), Broker("staging-of-the-" + LONG_NAME, f"127.0.0.1:{own_port()}")
+    brokers = (
+        BrokerInMenu("prod", site.broker.endpoint),
+        BrokerInMenu("staging-of-the-" + LONG_NAME, f"127.0.0.1:{own_port()}"),
+    )
     with console(site.broker.endpoint, every_s=0.05, brokers=brokers) as url:
         window = Chromium(url, chromium.driver)
         window.open("/topics")

@@ -128,10 +128,10 @@ def _menu(first: dict[str, Any], name: str, others: Iterable[str], must: Iterabl
     Of a context only what reaches its broker is read, never its key. `must`: those that the user names; others that
     cannot be offered are left out, with a line that says so.
     """
-    from popmq_console.options import BROKERS_MAX, Broker
+    from popmq_console.options import BROKERS_MAX, BrokerInMenu
 
     endpoint = first.get("endpoint", DEFAULT_ENDPOINT)
-    found = [Broker(name or endpoint, endpoint, first.get("tls", False), first.get("tls_ca"))]
+    found = [BrokerInMenu(name or endpoint, endpoint, first.get("tls", False), first.get("tls_ca"))]
     contexts = Contexts(path()) if others else None
     for other in dict.fromkeys(others):
         if contexts is None or other == name:
@@ -147,7 +147,7 @@ def _menu(first: dict[str, Any], name: str, others: Iterable[str], must: Iterabl
             click.echo(f"popmq: context {other} is not in the menu: {why}", err=True)
         else:
             # "": nothing of the environment, which is about the first broker
-            found.append(Broker(other, fields["endpoint"], bool(fields.get("tls")), fields.get("tls_ca") or ""))
+            found.append(BrokerInMenu(other, fields["endpoint"], bool(fields.get("tls")), fields.get("tls_ca") or ""))
     return tuple(found) if len(found) > 1 else ()
 
 

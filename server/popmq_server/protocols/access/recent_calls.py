@@ -50,7 +50,7 @@ class CallCount:
 
 
 @dataclass(slots=True)
-class Caller:
+class RecentCaller:
     """The recent calls of one client for one group; with an empty group, what it sent and read without a group."""
 
     client_id: str
@@ -111,11 +111,11 @@ class RecentCalls:
         for use in [use for use in self._uses.values() if use.last_ms <= since_ms]:
             del self._uses[use.name]
 
-    def listed(self, group: str = "") -> list[Caller]:
+    def listed(self, group: str = "") -> list[RecentCaller]:
         """A row for each client and group; of one group, or of all and what was sent."""
         self._drop_old()
         known = _clients(self._uses.values())
-        rows: dict[tuple[str, ...], Caller] = {}
+        rows: dict[tuple[str, ...], RecentCaller] = {}
         for use in self._uses.values():
             name = use.name
             if name.what == "beats" or (group and name.group != group):
@@ -124,7 +124,7 @@ class RecentCalls:
             whose = client_id, name.key, host, name.group
             row = rows.get(whose)
             if row is None:
-                row = rows[whose] = Caller(*whose)
+                row = rows[whose] = RecentCaller(*whose)
             row.add(use)
         return list(rows.values())
 
