@@ -70,12 +70,14 @@ class GroupStats:
 class BrokerInfo:
     """The release and engine of a broker. `lacking`: capabilities that the engine does not have, with alternatives.
 
-    A call that needs one of them raises Unsupported; docs/capabilities.md lists all capabilities.
+    A call that needs one of them raises Unsupported. `weaker`: promises that the engine keeps less strictly, each with
+    one sentence that says how; their calls are served. docs/capabilities.md lists all capabilities and promises.
     """
 
     version: str
     engine: str
     lacking: Mapping[str, str]
+    weaker: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ _UNSAFE = re.compile(r"[^\w.:/+=@-]", re.ASCII)
 _HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-#: The running call: an object with `invocation_metadata()`. Setting it costs less than reading its headers, and few
-#: calls are ever logged.
+#: The running call: an object with `invocation_metadata()` and `time_remaining()`. Setting it costs less than reading
+#: its headers, and few calls are ever logged.
 CALL: contextvars.ContextVar[Any] = contextvars.ContextVar("popmq_call", default=None)
 _MADE: contextvars.ContextVar[tuple[object, str]] = contextvars.ContextVar("popmq_request_id", default=(None, ""))
 

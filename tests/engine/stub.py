@@ -37,6 +37,8 @@ from popmq_server.values.records import Group, Topic
 
 #: The capabilities that it has.
 HAS = frozenset({"peek", "look_up"})
+#: The promises that it keeps less strictly.
+WEAKER = {"attempt_ids": "a Pop that is repeated leases other messages"}
 
 
 @dataclass
@@ -65,7 +67,7 @@ class StubEngine:
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def info(self) -> EngineInfo:
-        return EngineInfo("stub", frozenset(CAPABILITIES) - HAS)
+        return EngineInfo("stub", frozenset(CAPABILITIES) - HAS, WEAKER)
 
     async def execute(self, command: Command[A]) -> A:
         return cast(A, HANDLERS[type(command)](self, command))

@@ -17,7 +17,7 @@ from popmq_http2.limits import Limits
 from popmq_http2.server import addresses, turns
 from popmq_server.contract.commands import sessions
 from popmq_server.embedded.loop import long_poll
-from popmq_server.embedded.rules.delivery import deadletter, fifo_pick, pick
+from popmq_server.embedded.rules.delivery import deadletter, fifo_pick, pick, session_lease
 from popmq_server.embedded.rules.operate import redrive
 from popmq_server.embedded.rules.schedules import occurrences, schedules
 from popmq_server.embedded.rules.sending import release_delayed
@@ -97,8 +97,8 @@ FIGURES = {
     ),
     "quotas.md": (f"{records.IN_FLIGHT_MAX:,}",),
     "rocketmq.md": (
-        f"{sessions.SESSION_LEASE_MS // 1000} s",
-        f"{sessions.SESSION_CAP_MS // HOUR_MS} h",
+        f"{session_lease.SESSION_LEASE_MS // 1000} s",
+        f"{session_lease.SESSION_CAP_MS // HOUR_MS} h",
         f"{remembered.FINISHED_MAX:,}",
         f"{receiving.POLL_MS_MAX // 1000} s",
         f"{receiving.MARGIN_MS / 1000} s",

@@ -4,6 +4,7 @@ Tests with the fixture `shop` run on both, as do those of other files with `eith
 with `second` show what the stub lacks, and its handles.
 """
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -15,8 +16,9 @@ from popmq_proto.rocketmq import definition_pb2 as v2pb
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.contract.capabilities import CAPABILITIES
+from popmq_server.contract.promises import PROMISES
 from popmq_server.embedded_broker import EmbeddedBroker
-from tests.engine.stub import HAS
+from tests.engine.stub import HAS, WEAKER
 from tests.wire.rocketmq.v2 import V2, message, resource
 from tests.wire.served import Served
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, refusal
@@ -151,18 +153,24 @@ def test_a_call_that_the_second_engine_lacks_is_refused_with_an_alternative(stub
         assert (refused.code, refused.info.action) == ("UNSUPPORTED", CAPABILITIES[name].instead)
 
 
-def test_ping_and_client_info_name_capabilities_that_the_engine_lacks(
+def test_ping_and_client_info_name_what_the_engine_lacks_and_where_it_promises_less(
     second: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with popmq.Client(second.endpoint) as client:
         info = client.info()
     lacking = {name: each.instead for name, each in CAPABILITIES.items() if name not in HAS}
-    assert (info.engine, info.lacking) == ("stub", lacking)
+    assert (info.engine, info.lacking, info.weaker) == ("stub", lacking, WEAKER)
+    assert WEAKER.keys() <= PROMISES.keys()
     with pytest.raises(SystemExit):
         command_line(["ping", "--endpoint", second.endpoint], prog_name="popmq")
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].endswith("engine stub")
     assert f"  without purge; instead: {CAPABILITIES['purge'].instead}" in lines
+    assert f"  weaker attempt_ids: {WEAKER['attempt_ids']}" in lines
+    with pytest.raises(SystemExit):
+        command_line(["ping", "--endpoint", second.endpoint, "--json"], prog_name="popmq")
+    told = json.loads(capsys.readouterr().out)
+    assert (told["lacking"], told["weaker"]) == (lacking, WEAKER)
 
 
 def test_an_official_client_finds_sends_receives_and_acks(v2: V2) -> None:

@@ -9,6 +9,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server import options
 from popmq_server.contract.capabilities import CAPABILITIES
 from popmq_server.contract.commands import sessions
+from popmq_server.contract.promises import PROMISES
 from popmq_server.embedded.loop import heartbeats, long_poll
 from popmq_server.embedded.rules.delivery import token_pop
 from popmq_server.embedded.rules.sending import dedup, stages, transaction
@@ -132,7 +133,8 @@ def test_every_limit_of_the_page_is_compared() -> None:
     assert [row[0] for row in table("Limits") if row[0] != "What"] == list(LIMITS)
 
 
-def test_the_page_of_capabilities_lists_each_with_what_to_use_instead() -> None:
+def test_the_page_of_capabilities_lists_each_with_what_to_use_instead_and_each_promise() -> None:
     lines = (ROOT / "docs" / "capabilities.md").read_text().splitlines()
     rows = [line for line in lines if line.startswith("| `")]
-    assert rows == [f"| `{name}` | {each.what} | {each.instead} |" for name, each in CAPABILITIES.items()]
+    capabilities = [f"| `{name}` | {each.what} | {each.instead} |" for name, each in CAPABILITIES.items()]
+    assert rows == [*capabilities, *(f"| `{name}` | {what} |" for name, what in PROMISES.items())]

@@ -2155,14 +2155,16 @@ class GetInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetInfoResponse(_message.Message):
-    __slots__ = ("version", "engine", "lacking")
+    __slots__ = ("version", "engine", "lacking", "weaker")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     LACKING_FIELD_NUMBER: _ClassVar[int]
+    WEAKER_FIELD_NUMBER: _ClassVar[int]
     version: str
     engine: str
     lacking: _containers.RepeatedCompositeFieldContainer[Lacking]
-    def __init__(self, version: _Optional[str] = ..., engine: _Optional[str] = ..., lacking: _Optional[_Iterable[_Union[Lacking, _Mapping]]] = ...) -> None: ...
+    weaker: _containers.RepeatedCompositeFieldContainer[Weaker]
+    def __init__(self, version: _Optional[str] = ..., engine: _Optional[str] = ..., lacking: _Optional[_Iterable[_Union[Lacking, _Mapping]]] = ..., weaker: _Optional[_Iterable[_Union[Weaker, _Mapping]]] = ...) -> None: ...
 
 class Lacking(_message.Message):
     __slots__ = ("capability", "instead")
@@ -2171,6 +2173,14 @@ class Lacking(_message.Message):
     capability: str
     instead: str
     def __init__(self, capability: _Optional[str] = ..., instead: _Optional[str] = ...) -> None: ...
+
+class Weaker(_message.Message):
+    __slots__ = ("promise", "how")
+    PROMISE_FIELD_NUMBER: _ClassVar[int]
+    HOW_FIELD_NUMBER: _ClassVar[int]
+    promise: str
+    how: str
+    def __init__(self, promise: _Optional[str] = ..., how: _Optional[str] = ...) -> None: ...
 
 class StoreStats(_message.Message):
     __slots__ = ("map_bytes", "used_bytes", "disk_free_bytes", "commits", "fsyncs", "quarantined", "revived", "revived_late_ms", "delayed_released", "delayed_late_ms")

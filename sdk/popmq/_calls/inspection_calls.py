@@ -83,7 +83,8 @@ def info() -> Call[BrokerInfo]:
 
 
 def _read_info(reply: pb.GetInfoResponse, _retried: bool) -> BrokerInfo:
-    return BrokerInfo(reply.version, reply.engine, {each.capability: each.instead for each in reply.lacking})
+    lacking = {each.capability: each.instead for each in reply.lacking}
+    return BrokerInfo(reply.version, reply.engine, lacking, {each.promise: each.how for each in reply.weaker})
 
 
 def set_max_size(size: int) -> Call[StoreStats]:

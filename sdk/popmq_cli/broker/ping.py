@@ -17,7 +17,8 @@ from popmq_cli.shared.output import Output
 def ping(client: popmq.Client, output: Output, count: int) -> None:
     """Check that the broker answers; show its release and its engine.
 
-    It lists the capabilities that the engine lacks, with what to use instead; the embedded engine lacks none.
+    It lists the capabilities that the engine lacks, with what to use instead, and the promises that it keeps less
+    strictly. The embedded engine lacks none, and keeps all.
 
     It ends with 0 when the broker has answered each call, and with 3 if it did not answer within --timeout. Any
     access key may call it. The first answer includes the time to connect.
@@ -34,6 +35,7 @@ def ping(client: popmq.Client, output: Output, count: int) -> None:
         took = time.perf_counter() - began
         if output.as_json:
             told = {"version": info.version, "engine": info.engine, "lacking": dict(info.lacking)}
+            told["weaker"] = dict(info.weaker)
             output.objects([{"endpoint": client.endpoint, "call": number, "seconds": round(took, 6), **told}])
         else:
             click.echo(f"{client.endpoint} answered in {took * 1000:.1f} ms")
@@ -41,3 +43,5 @@ def ping(client: popmq.Client, output: Output, count: int) -> None:
         click.echo(f"PopMQ {info.version}, engine {info.engine}")
         for name, instead in info.lacking.items():
             click.echo(f"  without {name}; instead: {instead}")
+        for name, how in info.weaker.items():
+            click.echo(f"  weaker {name}: {how}")

@@ -4,6 +4,8 @@
                                                  └─▶ failed: it is lost, and the process ends
 
 What only one engine has, such as a data folder, stays behind it.
+
+See docs/decisions/0050-a-life-of-its-own.md.
 """
 
 import asyncio

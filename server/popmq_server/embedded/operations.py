@@ -74,8 +74,6 @@ class NextRenewal(Command[SessionPiece], Own["NextRenewal"], lane=LANE_ACK):
     """A further piece of RenewSession; `after`: of the last answer."""
 
     client: str
-    lease_ms: int
-    cap_ms: int
     after: int
 
 

@@ -14,13 +14,13 @@ from popmq_server.embedded.store import checkpoint
 from popmq_server.embedded.store.table import Table
 from popmq_server.values.message import Extra
 from popmq_server.values.outgoing import Outgoing
-from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, bodies, message, numbered, refusals
+from tests.engine.rig import HOUR, SECOND, Delivery, Rig, bodies, message, numbered, refusals
 
-LEASE, CAP = MINUTE, 3 * HOUR
+LEASE, CAP = session_lease.SESSION_LEASE_MS, session_lease.SESSION_CAP_MS
 
 
 def pop(rig: Rig, messages: int = 32, client: str = "c", **asked: Any) -> list[Delivery]:
-    return rig.pop(messages, invisible_ms=LEASE, client_id=client, session=True, **asked)
+    return rig.pop(messages, invisible_ms=0, client_id=client, session=True, **asked)
 
 
 def renew(rig: Rig, client: str = "c") -> int:
@@ -28,7 +28,7 @@ def renew(rig: Rig, client: str = "c") -> int:
     moved: int = 0
     after = 0
     while True:
-        count, after = rig.do(operations.NextRenewal(client, LEASE, CAP, after))
+        count, after = rig.do(operations.NextRenewal(client, after))
         moved += count
         if not after:
             return moved
@@ -128,16 +128,16 @@ def test_a_session_with_many_leases_is_renewed_in_pieces(rig: Rig, monkeypatch: 
     rig.send(*numbered("m", 7))
     rows = [row for _ in range(7) for row in pop(rig, 1)]
     rig.advance(1)
-    moved, after = rig.do(ask.RenewSession("c", LEASE, CAP))
+    moved, after = rig.do(ask.RenewSession("c"))
     assert (moved, after) == (3, rows[2].handle.ck_id)
-    moved, after = rig.do(operations.NextRenewal("c", LEASE, CAP, after))
+    moved, after = rig.do(operations.NextRenewal("c", after))
     assert (moved, after) == (3, rows[5].handle.ck_id)
-    assert rig.do(operations.NextRenewal("c", LEASE, CAP, after)) == (1, 0)
+    assert rig.do(operations.NextRenewal("c", after)) == (1, 0)
 
 
 def test_renewing_or_releasing_a_session_without_leases_writes_nothing(rig: Rig) -> None:
     rig.pair()
-    assert not rig.commit(ask.RenewSession("nobody", LEASE, CAP), ask.ReleaseSession("nobody")).wrote
+    assert not rig.commit(ask.RenewSession("nobody"), ask.ReleaseSession("nobody")).wrote
 
 
 # ── The client ends ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -167,7 +167,7 @@ def test_a_sign_of_life_after_the_end_of_a_session_renews_nothing(rig: Rig) -> N
     rig.pair()
     rig.send("a")
     pop(rig)
-    rig.run(ask.ReleaseSession("c"), ask.RenewSession("c", LEASE, CAP))
+    rig.run(ask.ReleaseSession("c"), ask.RenewSession("c"))
     rig.settle()
     assert bodies(rig.pop()) == ["a"]
 

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from popmq_server.contract.commands.sessions import Assignment
-from popmq_server.embedded.loop.rebalance import assign, average
+from popmq_server.contract.rebalance import assign, average
 
 ALL = Assignment(True, True, ())
 UNKNOWN = Assignment(False, False, ())

@@ -6,8 +6,7 @@ import pytest
 
 from popmq_server.clock import FakeClock
 from popmq_server.contract.commands.sessions import LOCK_MS, Assignment
-from popmq_server.embedded.loop.consumers import QueueLocks
-from popmq_server.embedded.loop.rebalance import (
+from popmq_server.contract.rebalance import (
     NOT_KNOWN,
     STRATEGIES,
     VIRTUAL_NODES,
@@ -20,6 +19,7 @@ from popmq_server.embedded.loop.rebalance import (
     by_machine_room,
     shared_room,
 )
+from popmq_server.embedded.loop.consumers import QueueLocks
 
 Shares = list[list[int]]
 

@@ -9,13 +9,13 @@ from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.embedded.rules.delivery import session_lease
 from popmq_server.values.handles import make_handle
-from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, bodies, message, refusals
+from tests.engine.rig import HOUR, SECOND, Delivery, Rig, bodies, message, refusals
 
-LEASE, CAP = MINUTE, 3 * HOUR
+LEASE, CAP = session_lease.SESSION_LEASE_MS, session_lease.SESSION_CAP_MS
 
 
 def pop(rig: Rig, messages: int = 32, client: str = "c") -> list[Delivery]:
-    return rig.pop(messages, invisible_ms=LEASE, client_id=client, session=True)
+    return rig.pop(messages, invisible_ms=0, client_id=client, session=True)
 
 
 # ── After a start of the broker ──────────────────────────────────────────────────────────────────────────────────────
@@ -49,7 +49,7 @@ def test_a_client_that_is_heard_of_after_a_start_keeps_its_leases(rig: Rig) -> N
     rows = pop(rig)
     down(rig, HOUR)
     rig.advance(30 * SECOND)
-    assert rig.do(ask.RenewSession("c", LEASE, CAP)) == (1, 0)
+    assert rig.do(ask.RenewSession("c")) == (1, 0)
     rig.advance(LEASE - 1)
     assert rig.pop() == []
     assert refusals(rig.ack(rows)) == [""]

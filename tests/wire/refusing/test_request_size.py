@@ -109,6 +109,25 @@ def test_the_largest_request_of_each_kind_is_parsed(request_: Any) -> None:
     assert read(kind, raw) == request_
 
 
+def test_an_ack_of_all_its_handles_is_not_counted_whoever_made_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handles of an engine in front of a cluster have 150 characters."""
+    counted: list[bytes] = []
+    too_many = request_size._too_many
+
+    def count(raw: bytes, parts: request_size.Parts) -> bool:
+        counted.append(raw)
+        return too_many(raw, parts)
+
+    monkeypatch.setattr(request_size, "_too_many", count)
+    raw = pb.AckRequest(group=GROUP, handles=["h" * 150] * ENTRIES_MAX).SerializeToString()
+    assert len(raw) > request_size.FREE_BYTES
+    read(pb.AckRequest, raw)
+    assert counted == []
+    with pytest.raises(Refused, match="more than 10000 elements"):
+        read(pb.AckRequest, pb.AckRequest(handles=["h"] * (request_size.ELEMENTS_MAX + 1) * 5).SerializeToString())
+    assert counted
+
+
 @pytest.mark.parametrize("end", [b"\xff" * MIB, b"\x12\xff\xff\xff\xff\x7f", b"\x08", b"\x12\xff"])
 def test_bytes_that_are_no_protobuf_are_left_to_the_parser(end: bytes) -> None:
     raw = field(2, b"x" * 2 * MIB) + end

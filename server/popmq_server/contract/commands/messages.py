@@ -148,13 +148,13 @@ class Pop(Command[Popped], Listed["Pop"], lane=LANE_POP, needs_room=True, entrie
     """Leases deliverable messages.
 
     `filter_wins`: the filter replaces the group's instead of being refused. `session`: the lease lasts as long as
-    `client_id` is alive, see session_lease.py. `release_if_gone`: a caller that left loses the lease, even with an
-    attempt id. `queues`: empty = all, with a rotating start. `of_queue`: the queue that the client was assigned, -1 =
-    none; it is read alone where the group has a share number, except in FIFO topics. `max_bytes`: soft, one message is
-    always allowed. `invisible_ms`: 0 = the group's own. `attempt_id`: with `client_id` identifies this try, so that a
-    repeat gets the same messages. `filter`: the (kind, text) of an expression, None = the group's own. `lite`: these
-    lite topics of a LITE topic; if empty, those that the client has subscribed to (SyncLite). `handles`: False leaves
-    those of the rows empty, for a caller that uses none.
+    `client_id` is alive, by the engine's rules where `invisible_ms` is 0. `release_if_gone`: a caller that left loses
+    the lease, even with an attempt id. `queues`: empty = all, with a rotating start. `of_queue`: the queue that the
+    client was assigned, -1 = none; it is read alone where the group has a share number, except in FIFO topics.
+    `max_bytes`: soft, one message is always allowed. `invisible_ms`: 0 = the group's own. `attempt_id`: with
+    `client_id` identifies this try, so that a repeat gets the same messages. `filter`: the (kind, text) of an
+    expression, None = the group's own. `lite`: these lite topics of a LITE topic; if empty, those that the client has
+    subscribed to (SyncLite). `handles`: False leaves those of the rows empty, for a caller that uses none.
     """
 
     topic: str

@@ -3,7 +3,8 @@
 They belong to the seam (contract/engine.py): every engine answers with them, whatever it stores.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
 from popmq_server.values.records import Schedule, Topic
@@ -250,7 +251,11 @@ class CommitNumbers(NamedTuple):
 
 
 class EngineInfo(NamedTuple):
-    """What keeps the messages. `lacking`: names of capabilities (contract/capabilities.py) that it does not have."""
+    """What keeps the messages. `lacking`: names of capabilities (contract/capabilities.py) that it does not have.
+
+    `weaker`: for each promise (contract/promises.py) that it keeps less strictly, in one sentence how.
+    """
 
     engine: str
     lacking: frozenset[str] = frozenset()
+    weaker: Mapping[str, str] = MappingProxyType({})

@@ -10,10 +10,6 @@ from popmq_server.contract.commands.numbers import ClientNumbers
 from popmq_server.contract.operations import LANE_ACK, Command, Listed, Query
 from popmq_server.contract.rights import KNOWN, Needs, named_group, receives
 
-#: A session lease ends this long after the client was heard of last; then other clients get the message.
-SESSION_LEASE_MS = 60_000
-#: A listener that takes longer than this for one message counts as stuck, even if its client still makes calls.
-SESSION_CAP_MS = 3 * 3_600_000
 #: How often a client sends heartbeats.
 HEARTBEAT_MS = 30_000
 #: How long a lock of a queue lasts. Clients trust it for half of this time and renew it every third.
@@ -23,14 +19,12 @@ EITHER: Mapping[str, str] = MappingProxyType({})
 
 
 class RenewSession(Command[int], Listed["RenewSession"], lane=LANE_ACK):
-    """The client is alive: its leases last `lease_ms` from now → the number of leases that were moved.
+    """The client is alive: its session leases (Pop.session) go on → the number of leases that were moved.
 
-    `cap_ms`: no lease lasts longer than this after its pop, even if its client stays alive.
+    How long they last without another sign of life, and at all, is the engine's to decide.
     """
 
     client: str
-    lease_ms: int
-    cap_ms: int
 
     def needs(self) -> Needs:
         return KNOWN

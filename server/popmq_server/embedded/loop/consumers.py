@@ -22,9 +22,9 @@ from popmq_server.contract.commands import (
 )
 from popmq_server.contract.commands.numbers import Consumer
 from popmq_server.contract.commands.sessions import LOCK_MS
+from popmq_server.contract.rebalance import allocate, assign
 from popmq_server.embedded.loop.heartbeats import Sessions
 from popmq_server.embedded.loop.in_pieces import InPieces
-from popmq_server.embedded.loop.rebalance import allocate, assign
 from popmq_server.embedded.operations import Attend, TermsOf
 from popmq_server.errors import invalid, no_queue, topic_not_found
 from popmq_server.values.message import RETRY_PREFIX

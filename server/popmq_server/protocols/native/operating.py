@@ -29,11 +29,12 @@ class OperatingService:
         self._engine = engine
 
     async def GetInfo(self, raw: bytes) -> Message:
-        """The release, the engine, and what it lacks, with what to use instead."""
+        """The release, the engine, what it lacks, with what to use instead, and where it promises less."""
         read(pb.GetInfoRequest, raw)
         info = self._engine.info()
         lacking = [pb.Lacking(capability=name, instead=CAPABILITIES[name].instead) for name in sorted(info.lacking)]
-        return pb.GetInfoResponse(version=release(), engine=info.engine, lacking=lacking)
+        weaker = [pb.Weaker(promise=name, how=how) for name, how in sorted(info.weaker.items())]
+        return pb.GetInfoResponse(version=release(), engine=info.engine, lacking=lacking, weaker=weaker)
 
     async def PurgeTopic(self, raw: bytes) -> Message:
         """Removes the messages for everybody at once; the space is freed between clients' commands."""

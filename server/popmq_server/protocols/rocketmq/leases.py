@@ -1,11 +1,11 @@
 """Session leases of push consumers: they last as long as the client makes calls.
 
-    ReceiveMessage with auto_renew     Pop.session under `holder`      LEASE_MS from now on
-    any call of the client             `Renewals`                      LEASE_MS from then on, CAP_MS after the pop
+    ReceiveMessage with auto_renew     Pop.session under `holder`      for as long as the engine says
+    any call of the client             `Renewals`                      as long again from then on
     NotifyClientTermination            `release`                       visible again at once
     the answer does not arrive         `Deliveries`                    visible again at once, or after a pause
 
-See session_lease.py.
+The embedded engine's rules: session_lease.py.
 """
 
 import asyncio
@@ -14,11 +14,9 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from popmq_server.contract.commands import Pop, ReleaseSession, RenewSession
-from popmq_server.contract.commands.sessions import SESSION_CAP_MS, SESSION_LEASE_MS
 from popmq_server.contract.engine import Commands
 from popmq_server.protocols.access import access_keys
 
-LEASE_MS, CAP_MS = SESSION_LEASE_MS, SESSION_CAP_MS
 #: Minimum interval between two renewals of one client.
 EVERY_MS = 15_000
 
@@ -90,7 +88,7 @@ class Deliveries:
 
 async def renew(engine: Commands, client_id: str) -> None:
     """Renews the leases of a client."""
-    await engine.execute(RenewSession(holder(client_id), LEASE_MS, CAP_MS))
+    await engine.execute(RenewSession(holder(client_id)))
 
 
 async def release(engine: Commands, client_id: str) -> None:

@@ -168,7 +168,7 @@ class ReceiveService(RocketmqServicer):
         topic = topic_name(request.message_queue.topic, call.namespace)
         group = group_name(request.group, call.namespace)
         wanted = filter_of(request, topic, group)
-        invisible_ms = leases.LEASE_MS if request.auto_renew else _invisible_ms(request.invisible_duration)
+        invisible_ms = 0 if request.auto_renew else _invisible_ms(request.invisible_duration)
         if len(request.attempt_id) > ATTEMPT_ID_MAX:
             raise Declined(pb.BAD_REQUEST, f"attempt_id has over {ATTEMPT_ID_MAX} characters")
         return Pop(

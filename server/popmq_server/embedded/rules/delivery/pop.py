@@ -22,6 +22,7 @@ from popmq_server.embedded.operations import PeekedPiece, PeekPiece
 from popmq_server.embedded.rules.delivery import invalidated
 from popmq_server.embedded.rules.delivery.fifo_pick import FifoPick
 from popmq_server.embedded.rules.delivery.pick import Bounds, Pick
+from popmq_server.embedded.rules.delivery.session_lease import SESSION_LEASE_MS
 from popmq_server.embedded.rules.delivery.subscription import (
     ALL_QUEUES,
     assigned,
@@ -80,7 +81,8 @@ def pop(tx: Tx, command: Pop) -> Leased:
         choose(pick, queues, group.in_flight_max)
         pick.apply()
         quotas.popped(tx, group, topic, len(pick.rows))
-    due_ms = tx.now_ms + (command.invisible_ms or group.invisible_ms)
+    own_ms = SESSION_LEASE_MS if command.session else group.invisible_ms
+    due_ms = tx.now_ms + (command.invisible_ms or own_ms)
     ck = None
     if pick.rows:
         ck = lease(tx, pick, due_ms, command.client_id, command.attempt_id, session=command.session)

@@ -1,6 +1,6 @@
 """Session leases: leases that last as long as the broker hears of their client (Pop.session).
 
-    Pop.session ──▶ CheckPoint with the session bit, under the client's name     due = pop + invisible time
+    Pop.session ──▶ CheckPoint with the session bit, under the client's name     due = pop + invisible time, or lease
                       │
     the broker hears of it        RenewSession     due = now + lease, at most pop + cap; never sooner than before
     one member is extended        lease.change     split off, also the last one: it has its own deadline from here on
@@ -17,7 +17,6 @@ See docs/decisions/0017-session-leases.md.
 """
 
 from popmq_server.contract.commands import ReleaseSession, RenewSession, queries
-from popmq_server.contract.commands.sessions import SESSION_CAP_MS, SESSION_LEASE_MS
 from popmq_server.embedded.operations import NextRelease, NextRenewal, SessionPiece
 from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.rules.topics.log import Log, located
@@ -27,6 +26,10 @@ from popmq_server.embedded.store.checkpoint import CheckPoint, Lease, members_of
 from popmq_server.values import fields
 from popmq_server.values.handles import make_handle
 
+#: A session lease ends this long after the client was heard of last; then other clients get the message.
+SESSION_LEASE_MS = 60_000
+#: A listener that takes longer than this for one message counts as stuck, even if its client still makes calls.
+SESSION_CAP_MS = 3 * 3_600_000
 #: CheckPoints that one command renews or releases at most: some 10 ms.
 PIECE = 1000
 #: Bytes of messages that a search for one reads at most: some 10 ms.
@@ -39,7 +42,7 @@ def renew(tx: Tx, command: RenewSession | NextRenewal) -> SessionPiece:
     moved = 0
     for ck_id in held:
         ck, part = tx.state.ck[ck_id], tx.state.leases.get((ck_id, 0))
-        due_ms = min(tx.now_ms + command.lease_ms, ck.popped_ms + command.cap_ms)
+        due_ms = min(tx.now_ms + SESSION_LEASE_MS, ck.popped_ms + SESSION_CAP_MS)
         if part is not None and tx.now_ms < part.due_ms < due_ms:  # an expired lease is not renewed
             leases.set_part(tx, ck, 0, part.renewed(tx.now_ms, due_ms))
             moved += 1

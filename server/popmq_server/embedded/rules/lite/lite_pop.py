@@ -14,6 +14,7 @@ from popmq_server.embedded.rules.delivery import invalidated
 from popmq_server.embedded.rules.delivery.fifo_pick import FifoPick
 from popmq_server.embedded.rules.delivery.pick import Bounds
 from popmq_server.embedded.rules.delivery.pop import lease, read_members
+from popmq_server.embedded.rules.delivery.session_lease import SESSION_LEASE_MS
 from popmq_server.embedded.rules.delivery.subscription import bind
 from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.topics import quotas
@@ -114,7 +115,8 @@ def _take(tx: Tx, group: Group, parent: Topic, key: Key, command: Pop, room: int
     """Returns a part for each lite topic that gave messages, or in which the search was cut short."""
     watches, parts, bytes_left = tx.state.watches, list[Leased](), command.max_bytes
     ready = list(watches.ready(key))
-    due_ms = tx.now_ms + (command.invisible_ms or group.invisible_ms)
+    own_ms = SESSION_LEASE_MS if command.session else group.invisible_ms
+    due_ms = tx.now_ms + (command.invisible_ms or own_ms)
     for index, name in enumerate(ready):
         if not room or bytes_left <= 0:
             break

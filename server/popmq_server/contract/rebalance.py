@@ -9,15 +9,15 @@
                              MACHINE_ROOM                            equal shares of rooms, then of their clients
                              CONFIG                                  a list of the client's own: never requested
 
-The clients are those with a session (heartbeats.py). The result depends only on the input: both lists are sorted. "Not
+The clients are those with a session. The result depends only on the input: both lists are sorted. "Not
 known" differs from "no queues": a client that gets it keeps its queues.
 """
 
 import bisect
+import hashlib
 from collections.abc import Callable, Sequence
 
 from popmq_server.contract.commands.sessions import Assignment
-from popmq_server.values.outgoing import hash8
 
 #: Places of each client on the ring of CONSISTENT_HASH.
 VIRTUAL_NODES = 10
@@ -95,13 +95,18 @@ def by_consistent_hash(queues: Sequence[int], clients: Sequence[str], client: st
     """
     if not _checked(queues, clients, client):
         return ()
-    ring = sorted((hash8(f"client {name} {node}"), name) for name in clients for node in range(VIRTUAL_NODES))
+    ring = sorted((_place(f"client {name} {node}"), name) for name in clients for node in range(VIRTUAL_NODES))
     places = [place for place, _ in ring]
 
     def owner(queue: int) -> str:
-        return ring[bisect.bisect_left(places, hash8(f"queue {queue}")) % len(ring)][1]
+        return ring[bisect.bisect_left(places, _place(f"queue {queue}")) % len(ring)][1]
 
     return tuple(queue for queue in queues if owner(queue) == client)
+
+
+def _place(text: str) -> bytes:
+    """A place on the ring."""
+    return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
 
 def by_config(wanted: Sequence[int]) -> Strategy:
