@@ -116,6 +116,21 @@ class StubEngine:
         made = Group(**vars(command), group_id=GroupId(0), created_ms=self.clock.now_ms())
         return do.CreatedGroup(self.groups.setdefault(command.name, made), existed)
 
+    def _update_topic(self, command: do.UpdateTopic) -> Topic:
+        self._named(command.name)
+        return self.topics[command.name]
+
+    def _delete_topic(self, command: do.DeleteTopic) -> None:
+        self._named(command.name)
+        del self.topics[command.name]
+
+    def _update_group(self, command: do.UpdateGroup) -> Group:
+        return self._group(command.name)
+
+    def _delete_group(self, command: do.DeleteGroup) -> None:
+        self._group(command.name)
+        del self.groups[command.name]
+
     def _send(self, command: do.Send) -> do.Sent:
         self._named(command.topic)
         log, now_ms = self.stored[command.topic], self.clock.now_ms()
@@ -218,6 +233,10 @@ class StubEngine:
 HANDLERS = (
     do.CreateTopic.by(StubEngine._create_topic)
     | do.CreateGroup.by(StubEngine._create_group)
+    | do.UpdateTopic.by(StubEngine._update_topic)
+    | do.DeleteTopic.by(StubEngine._delete_topic)
+    | do.UpdateGroup.by(StubEngine._update_group)
+    | do.DeleteGroup.by(StubEngine._delete_group)
     | do.Send.by(StubEngine._send)
     | do.Ack.by(StubEngine._ack)
     | do.ChangeInvisibleTime.by(StubEngine._changes)
@@ -231,6 +250,8 @@ HANDLERS = (
     | queries.Topics.by(StubEngine._topics)
     | queries.Groups.by(StubEngine._numbers)
     | queries.GroupSettings.by(StubEngine._settings)
+    | queries.HeldBy.by(lambda _, query: {})
+    | queries.Subscriptions.by(lambda _, query: Rows())
     | queries.SessionHandle.by(lambda _, query: "")
     | queries.StoreSize.by(lambda _, query: StoreNumbers(0, 0, 0, 0))
 ).handlers

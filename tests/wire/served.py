@@ -54,13 +54,13 @@ class Served:
     def __init__(self, clock: FakeClock, *, metrics_port: int = 0, tls_port: int = 0) -> None:
         self.clock, self.life = clock, StubLife(clock)
         self._options = Options(engine="stub", port=0, metrics_port=metrics_port, tls_port=tls_port)
-        self._open, self._loop = threading.Event(), asyncio.new_event_loop()
+        self._open, self.loop = threading.Event(), asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run)
         self._failed: BaseException | None = None
 
     def _run(self) -> None:
         try:
-            self._loop.run_until_complete(self._serve())
+            self.loop.run_until_complete(self._serve())
         except BaseException as error:
             self._failed = error
             self._open.set()
@@ -78,11 +78,11 @@ class Served:
         assert self._open.wait(CALL_S)
         if self._failed is not None:  # at once: a test that waits for a port would wait for each of its cases
             self._thread.join()
-            self._loop.close()
+            self.loop.close()
             raise self._failed
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._done.set)
+        self.loop.call_soon_threadsafe(self._done.set)
         self._thread.join()
-        self._loop.close()
+        self.loop.close()

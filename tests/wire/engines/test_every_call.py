@@ -1,0 +1,166 @@
+"""Each method of popmq.v1, and each command and query of the contract, on each engine: served, or refused as lacking.
+
+Over the wire go the good requests of world.py; what they do not bring to an engine is asked of it directly. A call is
+served when it is answered, or refused by a rule: with a code that is neither UNSUPPORTED nor INTERNAL.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, get_args
+
+import grpc
+import pytest
+
+from popmq_server.contract import commands as do
+from popmq_server.contract.commands import EveryOperation, queries
+from popmq_server.contract.engine import Engine
+from popmq_server.contract.limited import limited
+from popmq_server.contract.operations import Command, Operation, Query
+from popmq_server.embedded_broker import EmbeddedBroker
+from popmq_server.errors import Refused
+from tests.wire.served import Served
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, read_refusal
+from tests.wire.world import (
+    FEED,
+    LATER,
+    LEDGER,
+    METHODS,
+    OTHER_GROUP,
+    OTHER_TOPIC,
+    READERS,
+    World,
+    good_requests,
+    method,
+)
+
+#: Those that no method of popmq.v1 runs, and those that need another key or what the world lacks.
+DIRECTLY: tuple[Operation[object], ...] = (
+    do.RenewSession("c"),
+    do.ReleaseSession("c"),
+    queries.SessionHandle("c", GROUP, "m"),
+    queries.HeldBy((("c", GROUP),)),
+    queries.Subscriptions(GROUP),
+    queries.StoreSize(),
+    do.TopicsOf(("id",)),
+    do.SyncLite(TOPIC, GROUP, "c", "COMPLETE_ADD", ("x",)),
+    do.Search(TOPIC, True, "", 1, 1 << 20),
+)
+NO_WORLD: Any = None
+
+
+def ended(call: Any, request: Any) -> tuple[str, str]:
+    """(OK or the code, the action) of a call over the wire."""
+    try:
+        call(request, timeout=CALL_S)
+    except grpc.RpcError as error:
+        found = read_refusal(error)
+        return found.code, found.info.action
+    return "OK", ""
+
+
+async def answered(call: Coroutine[Any, Any, object]) -> tuple[str, str]:
+    """The same of a call of the engine."""
+    try:
+        await call
+    except Refused as refused:
+        return refused.code, refused.action
+    return "OK", ""
+
+
+async def methods_of(engine: Engine) -> dict[str, tuple[str, str]]:
+    """What ends the methods of Engine that are no commands."""
+
+    async def produce() -> None:
+        stream = await engine.join("client", (LATER,))
+        stream.end()
+        assert await engine.next_check(stream) is None
+        engine.leave(stream)
+
+    async def copy() -> None:
+        async for _ in engine.backup(1 << 30):
+            break
+
+    pop, pull, wait = do.Pop(TOPIC, GROUP), do.Pull(FEED, READERS, 0, 0), do.Available(TOPIC, GROUP)
+    return {
+        "pop": await answered(engine.pop(pop, 0)),
+        "pull": await answered(engine.pull(pull, 0)),
+        "wait_available": await answered(engine.wait_available(wait, 1, 0)),
+        "transactions": await answered(produce()),
+        "backup": await answered(copy()),
+    }
+
+
+def asked(engine: Engine, operation: Operation[object]) -> Coroutine[Any, Any, object]:
+    if isinstance(operation, Query):
+        return engine.ask(operation)
+    assert isinstance(operation, Command)
+    return engine.execute(operation)
+
+
+def engine_of(every: EmbeddedBroker | Served) -> Engine:
+    """What protocols/ serves."""
+    life: Any = every.serving.life
+    return limited(life.engine)
+
+
+def loop_of(every: EmbeddedBroker | Served) -> asyncio.AbstractEventLoop:
+    return every.loop if isinstance(every, Served) else every._loop
+
+
+def names(stubs: Stubs) -> None:
+    """The topics and groups of the world, without what an engine may lack."""
+    for topic in (TOPIC, OTHER_TOPIC, LATER, LEDGER, FEED):
+        stubs.create_topic(topic)
+    for group in (GROUP, OTHER_GROUP, READERS):
+        stubs.create_group(group)
+
+
+@pytest.fixture(params=["embedded", "stub"])
+def every(request: pytest.FixtureRequest) -> EmbeddedBroker | Served:
+    found: EmbeddedBroker | Served = request.getfixturevalue("broker" if request.param == "embedded" else "second")
+    return found
+
+
+@pytest.fixture
+def noted(every: EmbeddedBroker | Served, monkeypatch: pytest.MonkeyPatch) -> set[type[Operation[object]]]:
+    """The classes of operations that the protocols ask of the engine, or of the wrapper that refuses in its place."""
+    kinds: set[type[Operation[object]]] = set()
+    seen = type(engine_of(every))
+    for name in ("execute", "ask", "pop", "pull", "wait_available"):
+        run = getattr(seen, name)
+
+        def noting(engine: Engine, operation: Operation[object], *more: int, run: Any = run) -> Any:
+            kinds.add(type(operation))
+            return run(engine, operation, *more)
+
+        monkeypatch.setattr(seen, name, noting)
+    return kinds
+
+
+def test_each_call_is_served_or_refused_as_lacking_with_what_to_do(
+    every: EmbeddedBroker | Served, noted: set[type[Operation[object]]]
+) -> None:
+    whole = engine_of(every)
+    lacking = whole.info().lacking
+    with Stubs(every.endpoint) as stubs:
+        names(stubs)
+        wire = good_requests(World(NO_WORLD, NO_WORLD, NO_WORLD, 1, "handle", {}, "recall", "transaction", 1))
+        ends = {name: ended(method(stubs, name), wire[name]) for name in METHODS}
+
+    async def inside() -> dict[str, tuple[str, str]]:
+        direct = {type(one).__name__: await answered(asked(whole, one)) for one in DIRECTLY}
+        methods = await methods_of(whole)
+        for name, (code, _) in methods.items():
+            assert (code == "UNSUPPORTED") == (name in lacking), name
+        return direct | methods
+
+    direct = asyncio.run_coroutine_threadsafe(inside(), loop_of(every)).result(CALL_S)
+    for one in DIRECTLY:
+        needed = one.needed()
+        assert (direct[type(one).__name__][0] == "UNSUPPORTED") == (needed is not None and needed.name in lacking), one
+    ends |= direct
+    assert {name for name, (code, _) in ends.items() if code == "INTERNAL"} == set()
+    assert {name for name, (code, action) in ends.items() if code == "UNSUPPORTED" and not action} == set()
+    unsupported = {name for name, (code, _) in ends.items() if code == "UNSUPPORTED"}
+    assert unsupported if lacking else not unsupported
+    assert set(get_args(EveryOperation)) - noted == set(), "each was asked for"
