@@ -107,13 +107,14 @@ class StubEngine:
 
     def _create_topic(self, command: do.CreateTopic) -> do.CreatedTopic:
         existed = command.name in self.topics
-        settings = vars(command) | {"queues": 1, "topic_id": 0, "created_ms": self.clock.now_ms()}
+        settings = vars(command) | {"queues": 1, "keep_ms": 0, "topic_id": 0, "created_ms": self.clock.now_ms()}
         self.stored.setdefault(command.name, [])
         return do.CreatedTopic(self.topics.setdefault(command.name, Topic(**settings)), existed)
 
     def _create_group(self, command: do.CreateGroup) -> do.CreatedGroup:
         existed = command.name in self.groups
-        made = Group(**vars(command), group_id=GroupId(0), created_ms=self.clock.now_ms())
+        settings = vars(command) | {"in_flight_max": 0, "subscription_expiry_ms": 0}
+        made = Group(**settings, group_id=GroupId(0), created_ms=self.clock.now_ms())
         return do.CreatedGroup(self.groups.setdefault(command.name, made), existed)
 
     def _update_topic(self, command: do.UpdateTopic) -> Topic:

@@ -2,7 +2,8 @@
 
 An engine says what it lacks (`Engine.info`), and what needs it is refused before it reaches the engine (limited.py).
 The rest of the contract, sending, pops, acks, topics and groups, is served by every engine. A command or query names
-the capability that it needs; those of the methods of Engine stand in limited.py.
+the capability that it needs, one on settings those of what it asks for; those of the methods of Engine stand in
+limited.py.
 """
 
 from typing import NamedTuple
@@ -59,6 +60,23 @@ PURGE = Capability("purge", "emptying a topic", "delete and create it, or shorte
 SCHEDULES = Capability("schedules", "schedules", "a cron of the machine that runs `popmq send`")
 BACKUP = Capability("backup", "backups of the store", "the backup of the engine's own storage")
 MAX_SIZE = Capability("max_size", "a limit of the store's size", "the retention of topics")
+UNIQUE_IDS = Capability(
+    "unique_ids",
+    "message ids that a topic stores once",
+    "consumers that recognize the id of a message they have handled",
+)
+QUOTAS = Capability("quotas", "limits of a topic's rates and sizes", "the limits of access keys")
+RETENTION = Capability("retention", "retention of a topic's own", "the retention of the engine's own storage")
+IN_FLIGHT_MAX = Capability("in_flight_max", "a limit of a group's leased messages", "pop fewer messages at once")
+STOP_ON_FAILURE = Capability(
+    "stop_on_failure", "stopping a message group at a failure", "more attempts, with a longer backoff"
+)
+EXCLUSIVE_OWNER = Capability(
+    "exclusive_owner", "messages that only their owner gets", "a group that no other consumer pops"
+)
+SUBSCRIPTION_EXPIRY = Capability(
+    "subscription_expiry", "expiry of idle subscriptions", "delete groups that are no longer used"
+)
 
 #: All of them, by name.
 CAPABILITIES = {
@@ -91,5 +109,12 @@ CAPABILITIES = {
         SCHEDULES,
         BACKUP,
         MAX_SIZE,
+        UNIQUE_IDS,
+        QUOTAS,
+        RETENTION,
+        IN_FLIGHT_MAX,
+        STOP_ON_FAILURE,
+        EXCLUSIVE_OWNER,
+        SUBSCRIPTION_EXPIRY,
     )
 }

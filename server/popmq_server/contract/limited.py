@@ -32,24 +32,25 @@ class _Limited:
         self._engine = cast(Engine, engine)  # a method that it lacks is refused, and never called
         self._info: EngineInfo = engine.info()
 
-    def _check(self, needed: Capability | None) -> None:
-        if needed is not None and needed.name in self._info.lacking:
-            raise unsupported(needed, self._info.engine)
+    def _check(self, *needed: Capability) -> None:
+        for each in needed:
+            if each.name in self._info.lacking:
+                raise unsupported(each, self._info.engine)
 
     def info(self) -> EngineInfo:
         return self._info
 
     async def execute(self, command: Command[A]) -> A:
-        self._check(command.needed())
+        self._check(*command.needed())
         return await self._engine.execute(command)
 
     async def ask(self, query: Query[A]) -> A:
-        self._check(query.needed())
+        self._check(*query.needed())
         return await self._engine.ask(query)
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         """Refuses a Pop with a token or lite topics if the engine lacks them."""
-        self._check(command.needed())
+        self._check(*command.needed())
         return await self._engine.pop(command, wait_ms)
 
     async def pull(self, command: Pull, wait_ms: int) -> Pulled:

@@ -78,9 +78,9 @@ class Declared:
     def _is_listed(self) -> None:
         """Written in Listed: without it no object of the class can be made."""
 
-    def needed(self) -> Capability | None:
-        """The capability that this one needs."""
-        return self.capability
+    def needed(self) -> tuple[Capability, ...]:
+        """The capabilities that this one needs; a class may look into its fields."""
+        return () if self.capability is None else (self.capability,)
 
     def takes_room(self) -> bool:
         """Whether this one is refused if the store has no room."""

@@ -1,11 +1,23 @@
 """Commands on topics and groups: see topic_lifecycle.py. All times are ms."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from popmq_server.contract.capabilities import PURGE
+from popmq_server.contract.capabilities import (
+    EXCLUSIVE_OWNER,
+    IN_FLIGHT_MAX,
+    LITE,
+    PURGE,
+    QUOTAS,
+    RETENTION,
+    STOP_ON_FAILURE,
+    SUBSCRIPTION_EXPIRY,
+    UNIQUE_IDS,
+    Capability,
+)
 from popmq_server.contract.operations import LANE_ACK, Command, Listed
 from popmq_server.contract.rights import ADMIN, Needs
-from popmq_server.values.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS, Group, Topic
+from popmq_server.values.records import Group, Topic
 
 
 class CreatedTopic(NamedTuple):
@@ -22,13 +34,32 @@ class CreatedGroup(NamedTuple):
     existed: bool
 
 
+#: Settings that an engine may lack. One is asked for unless it is None, False or 0, which such an engine has anyway.
+BY_SETTING = {
+    "unique_ids_ms": UNIQUE_IDS,
+    **dict.fromkeys(("send_messages_per_s", "send_bytes_per_s", "message_bytes_max", "pop_messages_per_s"), QUOTAS),
+    **dict.fromkeys(("by_age", "keep_ms", "bytes_max"), RETENTION),
+    "in_flight_max": IN_FLIGHT_MAX,
+    "stop_on_failure": STOP_ON_FAILURE,
+    "exclusive_owner": EXCLUSIVE_OWNER,
+    "subscription_expiry_ms": SUBSCRIPTION_EXPIRY,
+}
+
+
+def _asked(settings: Iterable[tuple[str, object]]) -> tuple[Capability, ...]:
+    return tuple(BY_SETTING[name] for name, value in settings if value and name in BY_SETTING)
+
+
 class CreateTopic(Command[CreatedTopic], Listed["CreateTopic"], lane=LANE_ACK, needs_room=True):
-    """Creates a topic. Fields are those of records.Topic; retention: `by_age`, `keep_ms`, `bytes_max`."""
+    """Creates a topic. Fields are those of records.Topic; retention: `by_age`, `keep_ms`, `bytes_max`.
+
+    `keep_ms`: None: the request names no retention, and the engine has its own default.
+    """
 
     name: str
     queues: int
     by_age: bool
-    keep_ms: int
+    keep_ms: int | None
     type: str = "NORMAL"
     bytes_max: int = 0
     unique_ids_ms: int = 0
@@ -42,6 +73,10 @@ class CreateTopic(Command[CreatedTopic], Listed["CreateTopic"], lane=LANE_ACK, n
 
     def needs(self) -> Needs:
         return ADMIN
+
+    def needed(self) -> tuple[Capability, ...]:
+        lite = (LITE,) if self.type == "LITE" else ()
+        return lite + _asked(vars(self).items())
 
 
 class UpdateTopic(Command[Topic], Listed["UpdateTopic"], lane=LANE_ACK):
@@ -59,6 +94,10 @@ class UpdateTopic(Command[Topic], Listed["UpdateTopic"], lane=LANE_ACK):
 
     def needs(self) -> Needs:
         return ADMIN
+
+    def needed(self) -> tuple[Capability, ...]:
+        retention = (RETENTION,) if self.retention else ()
+        return retention + _asked(self.changes)
 
 
 class DeleteTopic(Command[None], Listed["DeleteTopic"], lane=LANE_ACK):
@@ -79,7 +118,8 @@ class CreateGroup(Command[CreatedGroup], Listed["CreateGroup"], lane=LANE_ACK, n
     clients. `in_flight_max`: leased messages in one queue. `stop_on_failure`: a message without attempts left stops its
     message group (FIFO) instead of going to the dead letter topic. `lite_exclusive`: only one client of the group reads
     a lite topic. `consume_enable`: if false, the group may not read.
-    `subscription_expiry_ms`: idle time after which its subscription of a topic is removed; 0 = never.
+    `subscription_expiry_ms`: idle time after which its subscription of a topic is removed; 0 = never. `in_flight_max`,
+    `subscription_expiry_ms` None: the request names none, and the engine has its own default.
     """
 
     name: str
@@ -91,24 +131,30 @@ class CreateGroup(Command[CreatedGroup], Listed["CreateGroup"], lane=LANE_ACK, n
     start_ms: int
     exclusive_owner: bool
     fifo: bool = False
-    in_flight_max: int = IN_FLIGHT_MAX
+    in_flight_max: int | None = None
     stop_on_failure: bool = False
     lite_exclusive: bool = False
     consume_enable: bool = True
-    subscription_expiry_ms: int = SUBSCRIPTION_EXPIRY_MS
+    subscription_expiry_ms: int | None = None
 
     def needs(self) -> Needs:
         return ADMIN
 
+    def needed(self) -> tuple[Capability, ...]:
+        return _asked(vars(self).items())
+
 
 class UpdateGroup(Command[Group], Listed["UpdateGroup"], lane=LANE_ACK):
-    """Changes settings; `changes` are fields of records.Group."""
+    """Changes settings; `changes` are fields of records.Group, None as in CreateGroup."""
 
     name: str
     changes: dict[str, Any]  # values of several types
 
     def needs(self) -> Needs:
         return ADMIN
+
+    def needed(self) -> tuple[Capability, ...]:
+        return _asked(self.changes.items())
 
 
 class DeleteGroup(Command[None], Listed["DeleteGroup"], lane=LANE_ACK):

@@ -182,8 +182,8 @@ class Pop(Command[Popped], Listed["Pop"], lane=LANE_POP, needs_room=True, entrie
     def needs(self) -> Needs:
         return receives(self.topic, self.group)
 
-    def needed(self) -> Capability | None:
-        return OWNERS if self.token is not None else LITE if self.lite is not None else None
+    def needed(self) -> tuple[Capability, ...]:
+        return (OWNERS,) if self.token is not None else (LITE,) if self.lite is not None else ()
 
     def narrowed(self, caller: Caller) -> Self:
         """One with a token is of an owner."""

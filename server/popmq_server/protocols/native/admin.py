@@ -25,7 +25,6 @@ from popmq_server.values.message import (
     check_range,
     dead_letter_topic,
 )
-from popmq_server.values.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS
 
 #: Entries of one backoff table.
 DELAYS_MAX = 64
@@ -49,7 +48,7 @@ class AdminService:
         """Creates a topic, or returns the existing one with equal settings; with other settings: ALREADY_EXISTS."""
         topic = read(pb.CreateTopicRequest, raw).topic
         kind = _type(topic.type)
-        by_age, keep_ms, bytes_max = _retention(topic.retention)
+        by_age, keep_ms, bytes_max = _retention(topic.retention) if topic.HasField("retention") else (False, None, 0)
         default = {"PRIORITY": limits.QUEUES_PRIORITY, "LITE": 1}.get(kind, limits.QUEUES_DEFAULT)
         queues = check_range(topic.queues, "topic.queues", 1, 1 if kind == "LITE" else limits.QUEUES_MAX, default)
         name = check_name(topic.name, "topic.name", TOPIC_NAME_MAX)
@@ -341,7 +340,7 @@ def _create_group(group: pb.Group) -> commands.CreateGroup:
         start_ms=start_ms,
         exclusive_owner=group.exclusive_owner,
         fifo=group.fifo,
-        in_flight_max=check_range(group.in_flight_max, "group.in_flight_max", 1, IN_FLIGHT_LIMIT_MAX, IN_FLIGHT_MAX),
+        in_flight_max=check_range(group.in_flight_max, "group.in_flight_max", 0, IN_FLIGHT_LIMIT_MAX) or None,
         stop_on_failure=group.stop_on_failure,
         lite_exclusive=group.lite_exclusive,
         consume_enable=not group.HasField("consume_enable") or group.consume_enable,
@@ -349,9 +348,9 @@ def _create_group(group: pb.Group) -> commands.CreateGroup:
     )
 
 
-def _expiry_ms(group: pb.Group) -> int:
-    """0 means never; unset means the default."""
+def _expiry_ms(group: pb.Group) -> int | None:
+    """0 means never; None: unset."""
     if not group.HasField("subscription_expiry_ms"):
-        return SUBSCRIPTION_EXPIRY_MS
+        return None
     field, bounds = "group.subscription_expiry_ms", (limits.EXPIRY_MS_MIN, limits.EXPIRY_MS_MAX)
     return group.subscription_expiry_ms and check_range(group.subscription_expiry_ms, field, *bounds)

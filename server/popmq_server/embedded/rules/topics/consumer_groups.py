@@ -4,6 +4,10 @@ A group is created with its dead letter topic, and deleted with it. It is bound 
 there, when it first names the topic (subscription.py). A deleted name is removed at once, what it had later (purge.py).
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from popmq_server.contract.commands import CreatedGroup, CreateGroup, DeleteGroup, DeleteTopic, UpdateGroup
 from popmq_server.embedded.rules.topics import readers, registry
 from popmq_server.embedded.rules.topics.topic_lifecycle import delete_topic, ensure_dead_letter_topic, expect_same
@@ -14,11 +18,15 @@ from popmq_server.errors import group_not_found
 from popmq_server.values.ids import GroupId, TopicId, checked
 from popmq_server.values.limits import DELAYS_MS_DEFAULT, INVISIBLE_MS_DEFAULT, MAX_ATTEMPTS_DEFAULT
 from popmq_server.values.message import dead_letter_topic
-from popmq_server.values.records import Group
+from popmq_server.values.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS, Group
+
+#: Of settings that a request leaves unset.
+DEFAULTS = {"in_flight_max": IN_FLIGHT_MAX, "subscription_expiry_ms": SUBSCRIPTION_EXPIRY_MS}
 
 
 def create_group(tx: Tx, command: CreateGroup) -> CreatedGroup:
     """A group with other settings is refused."""
+    command = replace(command, **_with_defaults(vars(command)))
     existing = readers.group(tx, command.name)
     if existing is not None:
         expect_same("group", existing, command)
@@ -27,6 +35,11 @@ def create_group(tx: Tx, command: CreateGroup) -> CreatedGroup:
     registry.add_group(tx, group)
     ensure_dead_letter_topic(tx, group)
     return CreatedGroup(group, False)
+
+
+def _with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, with the engine's defaults for those that are unset."""
+    return {name: DEFAULTS[name] if value is None else value for name, value in settings.items()}
 
 
 def create_default_group(tx: Tx, name: str) -> Group:
@@ -51,7 +64,7 @@ def update_group(tx: Tx, command: UpdateGroup) -> Group:
     group = readers.group(tx, command.name)
     if group is None:
         raise group_not_found(command.name, "group.name")
-    changed = group._replace(**command.changes)
+    changed = group._replace(**_with_defaults(command.changes))
     registry.change_group(tx, changed)
     for topic_id in _topics_of(tx, group.group_id):
         tx.wake(group.group_id, topic_id)  # more may be leased now

@@ -6,6 +6,7 @@ Creating a topic that exists with the same settings succeeds, so a program can c
 Consumer groups are in consumer_groups.py.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from popmq_server.contract.commands import CreatedTopic, CreateGroup, CreateTopic, DeleteTopic, UpdateTopic
@@ -14,13 +15,15 @@ from popmq_server.embedded.rules.topics.topic import end_queues, flush, mark_ful
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.errors import Refused, invalid, topic_not_found
 from popmq_server.values.ids import TopicId, checked
-from popmq_server.values.limits import KEEP_MS_MAX
+from popmq_server.values.limits import KEEP_MS_DEFAULT, KEEP_MS_MAX
 from popmq_server.values.message import GIVE_UP_TOPIC, dead_letter_topic
 from popmq_server.values.records import Group, Topic
 
 
 def create_topic(tx: Tx, command: CreateTopic) -> CreatedTopic:
     """A topic with other settings is refused: only an update changes settings."""
+    if command.keep_ms is None:
+        command = replace(command, keep_ms=KEEP_MS_DEFAULT)
     existing = tx.topic(command.name)
     if existing is not None:
         expect_same("topic", existing, command)
