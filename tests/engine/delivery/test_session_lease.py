@@ -61,6 +61,17 @@ def test_leases_of_a_session_last_while_the_client_is_heard_of(rig: Rig) -> None
     assert held(rig) == 0
 
 
+def test_a_session_lease_lasts_as_long_as_the_engine_says_whatever_the_group_has(rig: Rig) -> None:
+    rig.pair()
+    rig.run(ask.UpdateGroup("g", {"invisible_ms": 10 * SECOND}))
+    rig.send("a")
+    pop(rig)
+    rig.advance(LEASE - 1)
+    assert rig.pop() == []
+    rig.advance(1)
+    assert [row.attempt for row in rig.pop()] == [2]
+
+
 def test_leases_of_a_session_end_one_lease_time_after_its_last_sign_of_life(rig: Rig) -> None:
     rig.pair()
     rig.send("a")

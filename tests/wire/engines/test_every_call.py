@@ -1,4 +1,4 @@
-"""Each method of popmq.v1, and each command and query of the contract, on each engine: served, or refused as lacking.
+"""Each method of both protocols, and each command and query, on each engine: served, or refused as lacking.
 
 Over the wire go the good requests of world.py; what they do not bring to an engine is asked of it directly. A call is
 served when it is answered, or refused by a rule: with a code that is neither UNSUPPORTED nor INTERNAL.
@@ -6,18 +6,23 @@ served when it is answered, or refused by a rule: with a code that is neither UN
 
 import asyncio
 from collections.abc import Coroutine
+from datetime import timedelta
 from typing import Any, get_args
 
 import grpc
 import pytest
 
+from popmq_proto.rocketmq import definition_pb2 as v2pb
+from popmq_proto.rocketmq import service_pb2 as v2rpc
 from popmq_server.contract import commands as do
+from popmq_server.contract.capabilities import CAPABILITIES
 from popmq_server.contract.commands import EveryOperation, queries
 from popmq_server.contract.engine import Engine
 from popmq_server.contract.limited import limited
 from popmq_server.contract.operations import Command, Operation, Query
 from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import Refused
+from tests.wire.rocketmq.v2 import V2, message, resource
 from tests.wire.served import Served
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, read_refusal
 from tests.wire.world import (
@@ -164,3 +169,45 @@ def test_each_call_is_served_or_refused_as_lacking_with_what_to_do(
     unsupported = {name for name, (code, _) in ends.items() if code == "UNSUPPORTED"}
     assert unsupported if lacking else not unsupported
     assert set(get_args(EveryOperation)) - noted == set(), "each was asked for"
+
+
+def requests_of_v2() -> dict[str, dict[str, Any]]:
+    """A request for each method of apache.rocketmq.v2 that has one answer."""
+    topic, group = resource(TOPIC), resource(GROUP)
+    both, queue = {"topic": topic, "group": group}, v2pb.MessageQueue(topic=topic, id=0)
+    delivery = {"receipt_handle": "handle", "message_id": "m"}
+    return {
+        "QueryRoute": {"topic": topic, "endpoints": v2pb.Endpoints()},
+        "Heartbeat": {"group": group, "client_type": v2pb.PUSH_CONSUMER},
+        "SendMessage": {"messages": [message(b"a")]},
+        "QueryAssignment": both | {"endpoints": v2pb.Endpoints()},
+        "AckMessage": both | {"entries": [v2rpc.AckMessageEntry(**delivery)]},
+        "ForwardMessageToDeadLetterQueue": both | delivery,
+        "UpdateOffset": {"group": group, "message_queue": queue, "offset": 0},
+        "GetOffset": {"group": group, "message_queue": queue},
+        "QueryOffset": {"message_queue": queue, "query_offset_policy": v2pb.END},
+        "EndTransaction": {"topic": topic, "transaction_id": "t", "message_id": "m", "resolution": v2pb.COMMIT},
+        "ChangeInvisibleDuration": both | delivery | {"invisible_duration": timedelta(seconds=60)},
+        "RecallMessage": {"topic": topic, "recall_handle": "handle"},
+        "SyncLiteSubscription": both | {"action": v2pb.COMPLETE_ADD, "lite_topic_set": ["x"]},
+        "NotifyClientTermination": {"group": group},
+    }
+
+
+def test_each_call_of_an_official_client_is_served_or_refused_as_lacking_with_what_to_do(
+    every: EmbeddedBroker | Served,
+) -> None:
+    known = v2rpc.DESCRIPTOR.services_by_name["MessagingService"].methods
+    requests = requests_of_v2()
+    assert requests.keys() == {one.name for one in known if not one.client_streaming and not one.server_streaming}
+    with Stubs(every.endpoint) as stubs, V2(every.endpoint) as client:
+        names(stubs)
+        ends = {name: client.call(name, **fields).status for name, fields in requests.items()}
+    lacking = {name: end.message for name, end in ends.items() if end.code == v2pb.NOT_IMPLEMENTED}
+    assert {name for name, end in ends.items() if end.code == v2pb.INTERNAL_SERVER_ERROR} == set()
+    if engine_of(every).info().lacking:
+        assert {"EndTransaction", "GetOffset", "SyncLiteSubscription"} <= lacking.keys()
+        actions = [each.instead for each in CAPABILITIES.values()]
+        assert [message for message in lacking.values() if not any(action in message for action in actions)] == []
+    else:
+        assert lacking == {}

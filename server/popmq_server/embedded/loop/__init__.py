@@ -1,1 +1,1 @@
-"""The part of the embedded engine on the event loop: `Broker`, long polls, sessions, the rebalance."""
+"""The part of the embedded engine on the event loop: its life, long polls, sessions."""
