@@ -53,19 +53,12 @@ ROOMS = {
     "popmq_remoting": Room("remoting"),
     "popmq_server": Room(
         "server",
-        frozenset({"popmq_http2", "popmq_proto"}),
+        frozenset({"popmq_http2", "popmq_proto", "popmq_remoting"}),
         frozenset(
-            {
-                "cronsim",
-                "cryptography",
-                "google",
-                "grpc",
-                "grpc_health",
-                "grpc_reflection",
-                "lark",
-                "lmdb",
-                "prometheus_client",
-            }
+            (
+                *("cronsim", "cryptography", "google", "grpc", "grpc_health"),
+                *("grpc_reflection", "lark", "lmdb", "prometheus_client"),
+            )
         ),
     ),
     "popmq_verify": Room("server", frozenset({"popmq_proto.v1", "popmq_server"}), frozenset({"google", "grpc"})),
@@ -96,6 +89,9 @@ ORDER = (
     "embedded.state",
     "embedded.store",
     "embedded.store.datafile",
+    "cluster",
+    "cluster.messages",
+    "cluster.signed",
     "monitoring",
     "contract",
     "values",
@@ -163,6 +159,7 @@ DOORS: dict[str, dict[str, tuple[str, ...]]] = {
             "server/popmq_server/embedded_broker.py",
         ),
         "popmq_proto": (API, VERIFY),
+        "popmq_remoting": ("server/popmq_server/cluster/",),
         "cryptography": ("server/popmq_server/protocols/access/certificate.py",),
         "cronsim": ("server/popmq_server/embedded/rules/schedules/cron.py",),
         "lark": ("server/popmq_server/values/filters/sql92.py", "server/popmq_server/values/filters/parts.py"),
@@ -234,6 +231,7 @@ def across_the_wire(path: str, tree: ast.AST) -> Iterator[str]:
 ALTERNATIVES = (
     ("popmq._async", "popmq._sync"),
     ("popmq._calls", "popmq._consuming"),
+    ("popmq_server.cluster", "popmq_server.embedded"),
     ("popmq_server.protocols.native", "popmq_server.protocols.rocketmq"),
     ("popmq_spark.lease", "popmq_spark.offsets", "popmq_spark.writing"),
 )
@@ -370,7 +368,7 @@ PUBLIC_TESTS = ("tests/sdk", "tests/cli", "tests/spark")
         "one door per library",
         "downwards only",
         "neither side of the transport knows the other",
-        "no protocol, mode or half knows another",
+        "no protocol, engine, mode or half knows another",
         "nothing past the seam",
         "one table of engines",
         "private means private",
@@ -452,6 +450,9 @@ SERVER_FILE = "server/popmq_server/protocols/server.py"
             "from popmq_server.protocols.native.requests import ack",
         ),
         (across, "spark_connector/popmq_spark/offsets/x.py", "from popmq_spark.lease.part import Part"),
+        (across, "server/popmq_server/cluster/names.py", "from popmq_server.embedded.store.keys import U32"),
+        (across, RULE_FILE, "from popmq_server.cluster import names"),
+        (other_doors, RULE_FILE, "from popmq_remoting import names"),
         (across_the_wire, "http2/popmq_http2/server/call.py", "from popmq_http2.client.target import Target"),
         (across_the_wire, "http2/popmq_http2/inbox.py", "from popmq_http2.server.call import Call"),
         (past_the_seam, NATIVE_FILE, "from popmq_server.embedded.store.keys import U32"),

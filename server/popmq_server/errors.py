@@ -22,6 +22,7 @@
     CronError, ZoneError        schedules/cron.py       INVALID_FIELD
     NotOpened                   ports.py                StartError, or a default port that is left out
     SettingError                settings.py             a sentence, and exit code 2
+    BadText                     cluster/signed/secrets.py  INVALID_HANDLE; INVALID_FIELD for a transaction id
     Unsound                     fsck/compact.py         a sentence of `popmq compact`; nothing is changed
 
 `Refused.code` is the name of a popmq.v1.Code; the api maps it to the gRPC status of the contract.

@@ -1,0 +1,103 @@
+"""Handles of deliveries: the broker's own handle of a pop, its topic, and a signature over both and the group.
+
+    content   version [1] · kind of topic [1] · broker's length [1] · queue [2] · revive queue [2] · offset [8] ·
+              distance of the CheckPoint's start from it [4] · popped ms [8] · lease ms [4] · broker · topic
+
+Any gateway with the secret acks a delivery of another one: nothing is remembered. Brokers let anybody ack anything, so
+the signature is the only guard of acks. A broker also answers OK to an ack that is late; so a gateway says that a
+delivery is over, by the broker's clock. A handle has at most 150 characters while the names of broker and topic have
+70 together, and 334 with the longest names.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from popmq_remoting.errors import BadFormat
+from popmq_remoting.pops.handles import PopHandle
+from popmq_server.cluster.signed.secrets import BadText, Secrets
+from popmq_server.errors import Refused, bad_handle, lapsed
+
+_VERSION = 1
+_KIND = b"popmq handle"
+_FIELDS = struct.Struct(">BBBHHqIQI")
+
+
+class SignedDelivery(NamedTuple):
+    """What a handle names: the topic as brokers call it, never a retry topic, and the broker's own handle."""
+
+    topic: str
+    handle: PopHandle
+
+
+class Handles:
+    """Makes and reads handles with the secrets of the gateways."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+
+    def write(self, delivery: SignedDelivery, group: str) -> bytes:
+        """Its text, as ASCII bytes. Raises BadFormat for a handle that no broker gives."""
+        return self._secrets.sign(_KIND, _content(delivery), group.encode())
+
+    def read(self, text: str, group: str, field: str = "handle") -> SignedDelivery:
+        """What a text names. Raises Refused INVALID_HANDLE: damaged, of another group, or of another secret."""
+        try:
+            return _delivery(self._secrets.open(_KIND, text, group.encode()))
+        except BadText as bad:
+            raise bad_handle(field, f"this handle {bad}") from None
+
+    def each(self, texts: Sequence[str], group: str, now_ms: Callable[[str], int]) -> list[SignedDelivery | Refused]:
+        """Reads the handles of a request one by one; one that is bad, or whose lease is over, becomes its Refused.
+
+        `now_ms`: the clock of a broker, by its name.
+        """
+        found: list[SignedDelivery | Refused] = []
+        for index, text in enumerate(texts):
+            field = f"handles[{index}]"
+            try:
+                delivery = self.read(text, group, field)
+            except Refused as refused:
+                found.append(refused)
+                continue
+            found.append(lapsed(field) if is_over(delivery.handle, now_ms(delivery.handle.broker)) else delivery)
+        return found
+
+
+def is_over(handle: PopHandle, now_ms: int) -> bool:
+    """Whether its lease has ended, at a time of its broker's clock.
+
+    An ordered delivery keeps its handle when it is renewed, so only its broker knows.
+    """
+    return not handle.is_ordered and now_ms >= handle.lapses_ms
+
+
+def _content(delivery: SignedDelivery) -> bytes:
+    topic, handle = delivery
+    broker = handle.broker.encode()
+    try:
+        fields = _FIELDS.pack(
+            _VERSION,
+            int(handle.kind),
+            len(broker),
+            handle.queue_id,
+            handle.revive_queue,
+            handle.queue_offset,
+            handle.queue_offset - handle.ck_start,
+            handle.pop_ms,
+            handle.invisible_ms,
+        )
+    except struct.error:
+        raise BadFormat(f"the handle {handle.text()!r} has numbers that no broker gives") from None
+    return fields + broker + topic.encode()
+
+
+def _delivery(content: bytes) -> SignedDelivery:
+    """Raises BadText for the content of another version; all else is as this gateway or another one has signed it."""
+    if content[0] != _VERSION or len(content) < _FIELDS.size:
+        raise BadText("is of another version of PopMQ")
+    _, kind, length, queue, revive, offset, distance, pop_ms, invisible_ms = _FIELDS.unpack_from(content)
+    topic = _FIELDS.size + length
+    broker = content[_FIELDS.size : topic].decode()
+    handle = PopHandle(offset - distance, pop_ms, invisible_ms, revive, str(kind), broker, queue, offset)
+    return SignedDelivery(content[topic:].decode(), handle)

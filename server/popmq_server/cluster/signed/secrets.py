@@ -1,0 +1,111 @@
+"""The secrets that the gateways of a cluster share, and signatures made with them.
+
+A file has one or two secrets, a line each; empty lines and lines that begin with # are left out. The first one signs,
+both are accepted. To rotate: add the new one as the second line at every gateway, then swap the lines at every gateway,
+then remove the old one. Without a file, a process makes one at random, and no other gateway reads what it signed.
+
+    signed      key id [2] · content · signature [8]                    as base64url, without padding
+    signature   BLAKE2b keyed by the secret, over the kind, the key id, the content and the scope
+    scope       what the reader has to know, and is not in the text: the group of a handle
+
+The key id is a hash of the secret: it tells a text of a gateway with other secrets from one that is damaged.
+"""
+
+import binascii
+import hashlib
+import hmac
+import os
+import pathlib
+import stat
+from collections.abc import Sequence
+
+from popmq_server.errors import StartError
+
+SECRET_CHARACTERS_MIN = 16
+SECRETS_MAX = 2
+SIGNATURE_BYTES, KEY_ID_BYTES = 8, 2
+#: A personalization of BLAKE2b has 16 bytes at most.
+KIND_BYTES_MAX = 16
+
+
+class BadText(Exception):
+    """A text that no gateway with these secrets has signed. The message completes "this handle …"."""
+
+
+class UnknownSecret(BadText):
+    """A text that names another secret: its gateway has another file."""
+
+
+class Secrets:
+    """The first one signs; all of them are accepted."""
+
+    def __init__(self, secrets: Sequence[bytes]) -> None:
+        keys = [hashlib.blake2b(secret, person=b"popmq-secret").digest() for secret in secrets]
+        ids = [hashlib.blake2b(key, digest_size=KEY_ID_BYTES, person=b"popmq-key-id").digest() for key in keys]
+        self._keys = dict(zip(ids, keys, strict=True))
+        self._id = ids[0]
+        #: Texts that named a secret which is not here. It grows while gateways differ.
+        self.unknown = 0
+
+    def sign(self, kind: bytes, content: bytes, scope: bytes = b"") -> bytes:
+        """The text, as ASCII bytes."""
+        named = self._id + content
+        signature = _signature(self._keys[self._id], kind, named, scope)
+        return binascii.b2a_base64(named + signature, newline=False).translate(_TO_URL, b"=")
+
+    def open(self, kind: bytes, text: str, scope: bytes = b"") -> bytes:
+        """The content. Raises BadText."""
+        try:
+            raw = binascii.a2b_base64(
+                text.encode("ascii").translate(_FROM_URL) + _PADDING[-len(text) % 4], strict_mode=True
+            )
+        except ValueError:
+            raise BadText("is not one of this service") from None
+        named, signature = raw[:-SIGNATURE_BYTES], raw[-SIGNATURE_BYTES:]
+        key = self._keys.get(named[:KEY_ID_BYTES])
+        if len(named) <= KEY_ID_BYTES:
+            raise BadText("is not one of this service")
+        if key is None:
+            self.unknown += 1
+            raise UnknownSecret("is damaged, or was signed by a gateway with another secret")
+        if not hmac.compare_digest(_signature(key, kind, named, scope), signature):
+            raise BadText("is damaged, or belongs to another group")
+        return named[KEY_ID_BYTES:]
+
+
+_TO_URL, _FROM_URL = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_+/", b"+/!!")
+_PADDING = (b"", b"=", b"==", b"===")
+
+
+def _signature(key: bytes, kind: bytes, named: bytes, scope: bytes) -> bytes:
+    length = len(scope).to_bytes(2, "big")  # so that no byte can pass from the content to the scope
+    return hashlib.blake2b(named + scope + length, digest_size=SIGNATURE_BYTES, key=key, person=kind).digest()
+
+
+def random_secrets() -> Secrets:
+    """Secrets of this process alone."""
+    return Secrets([os.urandom(32)])
+
+
+def read_secrets(path: pathlib.Path) -> Secrets:
+    """The secrets of a file. Raises StartError: one sentence, which quotes no secret."""
+    try:
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            mode = stat.S_IMODE(found.st_mode)
+            # A file of root that the gateway's group may read is how Kubernetes mounts secrets for a user.
+            if mode & (0o077 if found.st_uid == os.geteuid() else 0o037):
+                raise StartError(f"others may read {path} (mode {mode:o}): chmod 600 {path}")
+            lines = file.read().decode("utf-8-sig").splitlines()
+    except OSError as error:
+        raise StartError(f"{path}: {error.strerror}; name a file that is there with --handle-secret") from None
+    except UnicodeDecodeError:
+        raise StartError(f"{path} is not UTF-8") from None
+    secrets = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    if not 1 <= len(secrets) <= SECRETS_MAX:
+        raise StartError(f"{path} has {len(secrets)} secrets: write one in a line, or two while you rotate them")
+    if min(map(len, secrets)) < SECRET_CHARACTERS_MIN:
+        raise StartError(f"{path} has a secret of fewer than {SECRET_CHARACTERS_MIN} characters: openssl rand -hex 32")
+    if len({*secrets}) < len(secrets):
+        raise StartError(f"{path} has the same secret twice: remove one of the lines")
+    return Secrets([secret.encode() for secret in secrets])

@@ -1,0 +1,121 @@
+"""The secrets of the gateways: what is signed with them, and the file that has them."""
+
+import itertools
+import pathlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from popmq_server.cluster.signed.secrets import BadText, Secrets, UnknownSecret, random_secrets, read_secrets
+from popmq_server.errors import StartError
+
+OLD, NEW = b"the old secret of the gateways", b"the new secret of the gateways"
+
+
+def written(folder: pathlib.Path, text: str, mode: int = 0o600) -> pathlib.Path:
+    path = folder / "handle-secret"
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+@given(st.binary(min_size=1, max_size=60), st.binary(max_size=20))
+def test_what_was_signed_is_read_by_a_gateway_with_the_same_secret(content: bytes, scope: bytes) -> None:
+    text = Secrets([OLD]).sign(b"kind", content, scope).decode()
+    assert Secrets([OLD]).open(b"kind", text, scope) == content
+    assert text.replace("-", "").replace("_", "").isalnum()
+
+
+@given(st.binary(min_size=1, max_size=20), st.binary(min_size=1, max_size=20))
+def test_no_byte_passes_from_the_content_to_the_scope(content: bytes, scope: bytes) -> None:
+    secrets = Secrets([OLD])
+    text = secrets.sign(b"kind", content, scope).decode()
+    for other in (b"", scope[1:], scope + b"x", content[-1:] + scope):
+        if other != scope:
+            with pytest.raises(BadText):
+                secrets.open(b"kind", text, other)
+
+
+def test_a_text_of_one_kind_is_not_read_as_one_of_another() -> None:
+    secrets = Secrets([OLD])
+    with pytest.raises(BadText):
+        secrets.open(b"other", secrets.sign(b"kind", b"content").decode())
+
+
+@given(st.binary(min_size=1, max_size=30), st.data())
+def test_a_text_with_any_character_changed_is_refused(content: bytes, data: st.DataObject) -> None:
+    secrets = Secrets([OLD])
+    text = secrets.sign(b"kind", content).decode()
+    at = data.draw(st.integers(0, len(text) - 1))
+    other = data.draw(st.sampled_from("AZaz09-_!é").filter(lambda each: each != text[at]))
+    try:
+        found = secrets.open(b"kind", text[:at] + other + text[at + 1 :])
+    except BadText:
+        return
+    # Bits of the last character that no byte uses may differ, as in any base64.
+    assert (found, at) == (content, len(text) - 1)
+
+
+@given(st.text(max_size=200))
+def test_any_other_text_is_refused(text: str) -> None:
+    with pytest.raises(BadText):
+        Secrets([OLD]).open(b"kind", text)
+
+
+def test_while_secrets_rotate_all_gateways_read_each_others_texts() -> None:
+    steps = [Secrets([OLD]), Secrets([OLD, NEW]), Secrets([NEW, OLD]), Secrets([NEW])]
+    for before, after in itertools.pairwise(steps):
+        for signing, reading in ((before, after), (after, before)):
+            assert reading.open(b"kind", signing.sign(b"kind", b"content").decode()) == b"content"
+
+
+def test_a_text_of_another_secret_is_told_from_a_damaged_one_and_counted() -> None:
+    secrets = Secrets([NEW])
+    with pytest.raises(UnknownSecret, match="another secret"):
+        secrets.open(b"kind", Secrets([OLD]).sign(b"kind", b"content").decode())
+    with pytest.raises(BadText):
+        secrets.open(b"kind", secrets.sign(b"kind", b"content").decode() + "AAAA")
+    assert secrets.unknown == 1
+
+
+def test_a_process_without_a_file_reads_only_what_it_signed_itself() -> None:
+    one, other = random_secrets(), random_secrets()
+    text = one.sign(b"kind", b"content").decode()
+    assert one.open(b"kind", text) == b"content"
+    with pytest.raises(UnknownSecret):
+        other.open(b"kind", text)
+
+
+def test_a_file_has_one_secret_or_two_and_comments(tmp_path: pathlib.Path) -> None:
+    text = f"# since May\n{NEW.decode()}\n\n{OLD.decode()}\n"
+    secrets = read_secrets(written(tmp_path, text))
+    assert secrets.open(b"kind", Secrets([OLD]).sign(b"kind", b"content").decode()) == b"content"
+    assert secrets.sign(b"kind", b"content") == Secrets([NEW]).sign(b"kind", b"content")
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "says"),
+    [
+        ("", 0o600, "has 0 secrets"),
+        ("a" * 16 + "\n" + "b" * 16 + "\n" + "c" * 16, 0o600, "has 3 secrets"),
+        ("a" * 15, 0o600, "fewer than 16 characters: openssl rand -hex 32"),
+        ("a" * 16 + "\n" + "a" * 16, 0o600, "the same secret twice"),
+        ("a" * 16, 0o644, r"others may read .* \(mode 644\): chmod 600"),
+    ],
+)
+def test_a_file_that_does_not_serve_says_what_to_do_and_no_secret(
+    tmp_path: pathlib.Path, text: str, mode: int, says: str
+) -> None:
+    with pytest.raises(StartError, match=says) as refused:
+        read_secrets(written(tmp_path, text, mode))
+    assert "aaaa" not in str(refused.value)
+
+
+def test_a_file_that_is_missing_or_no_text_names_the_option(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(StartError, match="--handle-secret"):
+        read_secrets(tmp_path / "none")
+    path = written(tmp_path, "")
+    path.write_bytes(b"\xff" * 20)
+    with pytest.raises(StartError, match="is not UTF-8"):
+        read_secrets(path)
