@@ -1,0 +1,146 @@
+"""Names of topics and groups, as PopMQ and as RocketMQ call them, and which of them are shown.
+
+    PopMQ                  RocketMQ
+    shop.orders            shop%orders                   brokers refuse the dot; `%` separates a namespace there too
+    %DLQ%shop.bill         %DLQ%shop%bill                the dead letters of a group
+    %RETRY%bill+orders     popmq_retry_ and a hash       what a pull group sent back: brokers refuse the `+`, so it is a
+                                                         topic of the gateways'
+    (not shown)            popmq_lock_bill               under it a group's queues are locked; no such group exists
+    (not shown)            popmq_reader                  the group of pulls without a group
+
+A lock of the group itself would send each message that is written to %RETRY%group straight to its dead letters.
+"""
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from popmq_remoting import names
+from popmq_remoting.errors import BadFormat
+from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
+from popmq_server.values.message import DEAD_LETTER_PREFIX, RETRY_PREFIX
+
+RETRY_TOPIC_PREFIX, LOCK_PREFIX, READER_GROUP = "popmq_retry_", "popmq_lock_", "popmq_reader"
+_HIDDEN_PREFIXES = (RETRY_TOPIC_PREFIX, LOCK_PREFIX)
+#: Groups and topics that every broker or proxy makes for itself.
+_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+_SYSTEM_GROUPS = frozenset(
+    (
+        *("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "__MONITOR_CONSUMER", "SELF_TEST_C_GROUP", "SELF_TEST_P_GROUP"),
+        *("CLIENT_INNER_PRODUCER", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_OWNER", "CID_ONSAPI_PERMISSION"),
+        *("CID_ONSAPI_PULL", "DEFAULT_CONSUMER", "DEFAULT_PRODUCER"),
+    )
+)
+_SYSTEM_TOPICS = frozenset(("DefaultHeartBeatSyncerTopic", "DefaultCluster", "%SYS%SCHEDULE_TOPIC"))
+
+
+@functools.lru_cache(maxsize=4096)
+def broker_topic(name: str, field: str = "topic") -> str:
+    """What brokers call a topic. Raises Refused INVALID_FIELD.
+
+    A retry topic of a pull group is found under its hidden name.
+    """
+    if name.startswith(RETRY_PREFIX):
+        group, plus, topic = name.removeprefix(RETRY_PREFIX).partition("+")
+        if not (plus and group and topic):
+            raise invalid(f"there is no retry topic {name!r}", field=field, action="name it %RETRY%GROUP+TOPIC")
+        return retry_topic(group, topic)
+    if name.startswith(DEAD_LETTER_PREFIX):
+        return names.dead_letter_topic(broker_group(name.removeprefix(DEAD_LETTER_PREFIX), field))
+    known = _known(name, field, names.validate_topic)
+    if known.startswith(_HIDDEN_PREFIXES):
+        raise invalid(f"{field} {name!r} is a topic of the gateways", field=field, action="choose another name")
+    return known
+
+
+@functools.lru_cache(maxsize=4096)
+def broker_group(name: str, field: str = "group") -> str:
+    """What brokers call a group. Raises Refused INVALID_FIELD."""
+    known = _known(name, field, names.validate_group)
+    if known.startswith((*_HIDDEN_PREFIXES, _SYSTEM_GROUP_PREFIX)) or known in {READER_GROUP, *_SYSTEM_GROUPS}:
+        raise invalid(
+            f"{field} {name!r} is a group of the brokers or gateways", field=field, action="choose another name"
+        )
+    return known
+
+
+def _known(name: str, field: str, validate: Callable[[str], None]) -> str:
+    known = name.replace(".", "%")
+    try:
+        validate(known)
+    except BadFormat as bad:
+        raise invalid(
+            f"{field} {name[:40]!r} is no name for RocketMQ: {bad}", field=field, action="rename it"
+        ) from None
+    return known
+
+
+def retry_topic(group: str, topic: str) -> str:
+    """The hidden topic of what a pull group sent back. Both as PopMQ calls them."""
+    both = f"{group.replace('.', '%')}+{topic.replace('.', '%')}"
+    return RETRY_TOPIC_PREFIX + hashlib.blake2b(both.encode(), digest_size=16, person=b"popmq-retry").hexdigest()
+
+
+def lock_group(group: str) -> str:
+    """The group under which the queues of a group are locked. `group`: as brokers call it."""
+    return LOCK_PREFIX + group
+
+
+def shown(name: str) -> str:
+    """What PopMQ calls a topic or group of the brokers."""
+    prefix = DEAD_LETTER_PREFIX if name.startswith(DEAD_LETTER_PREFIX) else ""
+    return prefix + name.removeprefix(prefix).replace("%", ".")
+
+
+def shown_topics(topics: Iterable[str], of_servers: Iterable[str] = ()) -> list[str]:
+    """The topics of users among all of a cluster, as PopMQ calls them, sorted; dead-letter topics included.
+
+    `of_servers`: names of brokers and of the cluster, each of which is also a topic of its own.
+    """
+    left_out = _SYSTEM_TOPICS.union(of_servers)
+    return sorted(shown(topic) for topic in topics if topic not in left_out and _is_of_a_user(topic))
+
+
+def _is_of_a_user(topic: str) -> bool:
+    if topic.startswith(DEAD_LETTER_PREFIX):
+        return _is_group_of_a_user(topic.removeprefix(DEAD_LETTER_PREFIX))
+    return not names.is_reserved(topic) and not topic.startswith(_HIDDEN_PREFIXES)
+
+
+def shown_groups(groups: Iterable[str]) -> list[str]:
+    """The groups of users among all of a cluster, as PopMQ calls them, sorted."""
+    return sorted(shown(group) for group in groups if _is_group_of_a_user(group))
+
+
+def _is_group_of_a_user(group: str) -> bool:
+    own = group in _SYSTEM_GROUPS or group == READER_GROUP
+    return not own and not group.startswith((_SYSTEM_GROUP_PREFIX, *_HIDDEN_PREFIXES))
+
+
+class KnownNames(NamedTuple):
+    """The topics or groups that the cluster listed. Names are looked up here: to ask may create.
+
+    With autoCreateSubscriptionGroup, which is on by default, asking a broker for the settings of a group creates it; a
+    send to any broker may create a topic. So a typing error is found in a list, and never reaches a broker.
+    """
+
+    names: frozenset[str]  # as brokers call them
+    read_ms: int
+
+    def is_fresh(self, now_ms: int, for_ms: int) -> bool:
+        """Whether the list is young enough to say that a name is unknown."""
+        return now_ms - self.read_ms < for_ms
+
+    def check_topic(self, name: str, field: str = "topic") -> str:
+        """What brokers call a topic. Raises Refused INVALID_FIELD, TOPIC_NOT_FOUND."""
+        return self._found(broker_topic(name, field), topic_not_found(name, field))
+
+    def check_group(self, name: str, field: str = "group") -> str:
+        """What brokers call a group. Raises Refused INVALID_FIELD, GROUP_NOT_FOUND."""
+        return self._found(broker_group(name, field), group_not_found(name, field))
+
+    def _found(self, known: str, otherwise: Refused) -> str:
+        if known not in self.names:
+            raise otherwise
+        return known
