@@ -91,7 +91,7 @@ ORDER = (
     "embedded.store.datafile",
     "cluster",
     "cluster.messages",
-    "cluster.signed",
+    "cluster.names cluster.signed",
     "monitoring",
     "contract",
     "values",

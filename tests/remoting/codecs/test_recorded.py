@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,20 +12,8 @@ import pytest
 from popmq_remoting.errors import BrokerRefused
 from popmq_remoting.requests import bodies, groups, members, name_server, popping, pulling, sending, topics
 from popmq_remoting.routing.route import read_cluster, read_route
-from popmq_remoting.wire.command import Command, Response
-from popmq_remoting.wire.frames import CommandReader
-
-RELEASES = ("5.3.3", "5.5.0")
-
-
-@cache
-def recorded(release: str) -> dict[str, Command]:
-    """By `CODE answered CODE`, or `asked CODE` for requests of brokers; `binary` before it for binary headers."""
-    frames = json.loads((Path(__file__).parent / f"rocketmq-{release}.json").read_text())
-    commands = {}
-    for name, raw in frames.items():
-        (commands[name],) = CommandReader().feed(bytes.fromhex(raw))
-    return commands
+from popmq_remoting.wire.command import Response
+from tests.remoting.codecs.recordings import RELEASES, recorded
 
 
 def field(name: str) -> Callable[[Response], int]:

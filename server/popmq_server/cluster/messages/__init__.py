@@ -1,0 +1,1 @@
+"""Messages both ways: a popmq.v1.Message, and RocketMQ's body, properties and flags."""

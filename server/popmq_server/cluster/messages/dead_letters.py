@@ -1,0 +1,62 @@
+"""A delivered message → its dead letter: the message as its producer sent it, and why, whence and when it died."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from popmq_remoting.codes import SysFlag
+from popmq_remoting.messages import properties
+from popmq_remoting.messages.stored import StoredMessage
+from popmq_server.cluster.messages import own
+from popmq_server.cluster.messages.to_broker import BrokerMessage
+
+#: What the producer said, beside the properties of the user's and the gateways'.
+_KEPT = frozenset(("UNIQ_KEY", "TAGS", "KEYS", "__SHARDINGKEY", "TRACE_CONTEXT", "__BORNHOST", "_SYS_MSG_PRIORITY_"))
+_COMPRESSION = int(SysFlag.COMPRESSED) | 7 << 8
+
+
+class Death(NamedTuple):
+    """Where a message was, and why it is delivered no more. `topic`: as brokers call it."""
+
+    topic: str
+    queue: int
+    offset: int
+    attempts: int
+    first_pop_ms: int
+    client: str
+    reason: str
+    dead_ms: int
+
+
+def dead_letter(stored: StoredMessage, found: Mapping[str, str], death: Death) -> BrokerMessage:
+    """What is sent to the dead-letter topic of the group. `found`: the properties of the message.
+
+    The reason is cut where the properties would have no room for it. Raises BadFormat for a message of another program
+    whose properties leave none for the origin either: its broker can only move it without one (36).
+    """
+    kept = {name: value for name, value in found.items() if name in _KEPT or own.is_of_the_user(name)}
+    kept |= {name: found[name] for name in (own.TRACE_STATE, own.ENCODING) if name in found}
+    kept.setdefault("UNIQ_KEY", stored.offset_id)
+    kept |= {
+        "DLQ_ORIGIN_TOPIC": death.topic,
+        "DLQ_ORIGIN_MESSAGE_ID": kept["UNIQ_KEY"],
+        own.DEAD_QUEUE: str(death.queue),
+        own.DEAD_OFFSET: str(death.offset),
+        own.DEAD_ATTEMPTS: str(death.attempts),
+        own.DEAD_FIRST_POP: str(death.first_pop_ms),
+        own.DEAD_MS: str(death.dead_ms),
+    }
+    for name, text in ((own.DEAD_CLIENT, death.client), (own.DEAD_REASON, death.reason)):
+        _put_what_fits(kept, name, text)
+    born_ms = int(found[own.BORN]) if found.get(own.BORN, "").isdecimal() else stored.born_ms
+    return BrokerMessage(stored.body, kept, properties.write(kept), stored.sys_flag & _COMPRESSION, born_ms, False)
+
+
+def _put_what_fits(kept: dict[str, str], name: str, text: str) -> None:
+    room = own.PROPERTIES_BYTES_MAX + _ROOM - len(properties.write(kept | {name: ""}).encode())
+    raw = text.replace("\x01", " ").replace("\x02", " ").encode()[: max(0, room)]
+    if raw:
+        kept[name] = raw.decode(errors="ignore")
+
+
+#: Of the room that brokers need, a dead letter takes half: it is not popped and retried as others are.
+_ROOM = 512

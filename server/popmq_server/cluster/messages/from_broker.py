@@ -1,0 +1,104 @@
+"""A stored message of a broker → the bytes of a popmq.v1.Message, also of one that a program of another make sent.
+
+The bytes are encoded by hand: no generated code is known here, and it costs half. A body that its producer compressed
+stays as it is, with its encoding. What has no place in popmq.v1.Message and is the broker's is left out.
+"""
+
+from collections.abc import Mapping
+
+from popmq_remoting.codes import SysFlag
+from popmq_remoting.messages import compression
+from popmq_remoting.messages.stored import StoredMessage
+from popmq_server.cluster import names
+from popmq_server.cluster.messages import own
+from popmq_server.values.message import DEAD_LETTER_PREFIX, varint
+
+_NUMBER, _BYTES = 0, 2
+_COMMITTED = int(SysFlag.COMMIT)
+_TRANSACTION_BITS = int(SysFlag.ROLLBACK)
+
+
+def message_bytes(stored: StoredMessage, properties: Mapping[str, str]) -> bytes:
+    """The popmq.v1.Message. `properties`: those of the message, as messages/properties.py of popmq_remoting reads them.
+
+    A message without an id of its producer's has the one that names its place.
+    """
+    get = properties.get
+    parts = [_text(1, get("UNIQ_KEY") or stored.offset_id), _bytes(2, stored.body)]
+    if tag := get("TAGS"):
+        parts.append(_text(3, tag))
+    parts += [_text(4, key) for key in get("KEYS", "").split(" ") if key]
+    for name, value in properties.items():
+        if own.is_of_the_user(name):
+            parts.append(_bytes(5, _text(1, name) + _text(2, value)))
+    if message_group := get("__SHARDINGKEY"):
+        parts.append(_text(6, message_group))
+    parts += [
+        _number(7, _of(properties, "TIMER_DELIVER_MS")),
+        _number(8, _of(properties, "_SYS_MSG_PRIORITY_")),
+        *_transaction(stored, properties),
+        _number(10, _encoding(stored, properties)),
+        _trace(properties),
+        _number(12, _of(properties, own.BORN) or max(0, stored.born_ms)),
+        _number(13, _of(properties, "TIMER_DELAY_MS") or 1000 * _of(properties, "TIMER_DELAY_SEC")),
+    ]
+    if stored.topic.startswith(DEAD_LETTER_PREFIX):
+        parts.append(_dead_letter(stored, properties))
+    if host := get("__BORNHOST"):
+        parts.append(_text(16, host))
+    if lite_topic := get("__LITE_TOPIC"):
+        parts.append(_text(17, lite_topic))
+    return b"".join(parts)
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return varint(field << 3 | _BYTES) + varint(len(value)) + value
+
+
+def _text(field: int, text: str) -> bytes:
+    return _bytes(field, text.encode())
+
+
+def _number(field: int, value: int) -> bytes:
+    return varint(field << 3 | _NUMBER) + varint(value) if value else b""
+
+
+def _of(properties: Mapping[str, str], name: str) -> int:
+    """A property that is a number from 0; 0 for any other, which another program may have written."""
+    text = properties.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
+
+
+def _transaction(stored: StoredMessage, properties: Mapping[str, str]) -> tuple[bytes, bytes]:
+    """Whether it is or was a half message, and after which time a broker asks about it."""
+    is_half = properties.get("TRAN_MSG") == "true" or stored.sys_flag & _TRANSACTION_BITS == _COMMITTED
+    after_s = _of(properties, "CHECK_IMMUNITY_TIME_IN_SECONDS")
+    after_ms = 0 if after_s == own.CHECK_AFTER_S_DEFAULT else 1000 * after_s
+    return _number(9, is_half), _number(18, after_ms if is_half else 0)
+
+
+def _encoding(stored: StoredMessage, properties: Mapping[str, str]) -> int:
+    named = _of(properties, own.ENCODING)
+    return named or own.ENCODINGS.get(compression.method(stored.sys_flag, stored.body), 0)
+
+
+def _trace(properties: Mapping[str, str]) -> bytes:
+    parent, state = properties.get("TRACE_CONTEXT", ""), properties.get(own.TRACE_STATE, "")
+    parts = [_text(number, text) for number, text in ((1, parent), (2, state)) if text]
+    return _bytes(11, b"".join(parts)) if parts else b""
+
+
+def _dead_letter(stored: StoredMessage, properties: Mapping[str, str]) -> bytes:
+    """Of one that a broker or another program made: its topic, and the attempts that the broker counted."""
+    origin = properties.get("DLQ_ORIGIN_TOPIC", "")
+    parts = [
+        _text(1, names.shown(origin)),
+        _number(2, _of(properties, own.DEAD_QUEUE)),
+        _number(3, _of(properties, own.DEAD_OFFSET)),
+        _number(4, _of(properties, own.DEAD_ATTEMPTS) or max(0, stored.reconsume_times)),
+        _number(5, _of(properties, own.DEAD_FIRST_POP)),
+        _text(6, properties.get(own.DEAD_CLIENT, "")),
+        _text(7, properties.get(own.DEAD_REASON, "")),
+        _number(8, _of(properties, own.DEAD_MS) or max(0, stored.stored_ms)),
+    ]
+    return _bytes(15, b"".join(parts))
