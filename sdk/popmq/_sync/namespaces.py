@@ -108,3 +108,10 @@ class Namespaces(ClientParts):
     def broker(self) -> _broker.BrokerCalls:
         """Numbers and the store of the whole broker."""
         return _broker.BrokerCalls(self._wire, self.client_id)
+
+    if not TYPE_CHECKING:  # a type checker reports former names, as it does any name that is not there
+
+        def __getattr__(self, name: str) -> object:
+            from popmq._given.former_names import by_former_name
+
+            return by_former_name(self, name)
