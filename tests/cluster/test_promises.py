@@ -1,0 +1,21 @@
+"""What the cluster engine says of itself."""
+
+from popmq_server.cluster import promises
+from popmq_server.contract.capabilities import CAPABILITIES, RECALL
+from popmq_server.contract.promises import PROMISES
+
+
+def test_the_engine_names_only_capabilities_and_promises_of_the_contract() -> None:
+    info = promises.info()
+    assert info.lacking < CAPABILITIES.keys()
+    assert info.weaker.keys() <= PROMISES.keys()
+    assert all(sentence and not sentence.endswith(".") for sentence in info.weaker.values())
+
+
+def test_what_a_consumer_and_spark_need_is_there() -> None:
+    needed = {"pull", "peek", "browse", "look_up", "transactions", "redrive", "reset_offsets", "wait_available"}
+    assert not needed & promises.info().lacking
+
+
+def test_what_the_weakest_broker_lacks_is_lacking_too() -> None:
+    assert promises.info(frozenset({RECALL})).lacking == promises.info().lacking | {"recall"}
