@@ -6,11 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_remoting.errors import BadFormat
 from popmq_remoting.messages import batch, properties
+from popmq_remoting.messages.stored import read_all
 from popmq_remoting.requests.sending import SendOutcome, SendTarget
 from popmq_server.cluster import gathering
+from popmq_server.cluster.messages.from_broker import message_bytes
 from popmq_server.cluster.messages.to_broker import BrokerMessage
+from tests.remoting.writers import stored_message
 
 TARGET = SendTarget("orders", "orders", 2, "broker-a")
 
@@ -80,6 +84,14 @@ def test_a_message_with_another_time_of_birth_than_its_request_keeps_it() -> Non
         {"UNIQ_KEY": "a"},
         {"UNIQ_KEY": "b", "__popmq_born": "8"},
     ]
+
+
+def test_a_message_of_a_batch_is_delivered_with_its_own_time_of_birth_and_no_trace_of_the_batch() -> None:
+    (found,) = gathering.planned([("orders", message("a", born_ms=7)), ("orders", message("b", born_ms=8))])
+    for entry, born_ms in zip(found.entries, (7, 8), strict=True):
+        (stored,) = read_all(stored_message(body=entry.body, properties=entry.properties.encode(), born_ms=7))
+        shown = pb.Message.FromString(message_bytes(stored, properties.read(stored.properties)))
+        assert (shown.born_ms, dict(shown.properties)) == (born_ms, {})
 
 
 def test_what_a_batch_may_not_have_is_sent_alone_between_the_others() -> None:
