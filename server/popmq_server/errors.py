@@ -25,7 +25,7 @@
     BadText                     cluster/signed/secrets.py  INVALID_HANDLE; INVALID_FIELD for a transaction id
     Unsound                     fsck/compact.py         a sentence of `popmq compact`; nothing is changed
 
-`Refused.code` is the name of a popmq.v1.Code; the api maps it to the gRPC status of the contract.
+`Refused.code` is the name of a popmq.v1.Code; protocols/refusals.py maps it to the gRPC status of the contract.
 """
 
 import functools
@@ -195,11 +195,6 @@ class Later(Refused):
             retry_after_ms=100,
             action="retry with backoff",
         )
-
-
-def storage_full(why: str) -> Refused:
-    """A refusal because there is no room for new messages; `why` contains the figures."""
-    return NoRoom(why)
 
 
 def not_a_page(text: str) -> Refused:

@@ -3,10 +3,12 @@
 A protocol turns requests into commands and queries (commands/) and answers into responses; it holds no rules. The
 embedded engine (embedded/loop/broker.py) runs them on the local store; tests/engine/stub.py is a second one.
 
-    Commands       execute, ask                 commands and queries, each with the type of its answer
-    Polling        pop, pull, wait_available    calls that are parked while there is nothing
-    CheckStreams   producers that are asked about their half messages
-    Engine         all of them, its capabilities, and a backup
+    Commands         execute, ask            commands and queries, each with the type of its answer
+    BasicEngine      also info, pop          what every engine has, whatever it lacks
+    Polling          also pull, wait_available
+    CheckStreams     producers that are asked about their half messages
+    Engine           all of them, and a backup
+    RoomForAnswers   what an engine is given: room for the messages that it reads
 
 A part of protocols/ takes a smaller protocol where one suffices; those of protocols/rocketmq share a base that takes
 Engine.
@@ -34,16 +36,6 @@ class Commands(Protocol):
 
     async def ask(self, query: Query[A]) -> A:
         """Answers one query; nothing changes. Of a list it joins the pieces, up to its `rows_max`."""
-
-
-class RoomForAnswers(Protocol):
-    """Room for the answers of calls: an engine asks for it before and after it reads messages (answer_room.py)."""
-
-    def check(self) -> None:
-        """Raises Refused when an answer to the running call would have no room."""
-
-    def hold(self, size: int) -> None:
-        """Holds `size` bytes of messages until the running call is over. Raises Refused when there is no room."""
 
 
 class BasicEngine(Commands, Protocol):
@@ -96,3 +88,13 @@ class Engine(Polling, CheckStreams, Protocol):
 
     def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
         """A copy of everything stored now, in pieces."""
+
+
+class RoomForAnswers(Protocol):
+    """Room for the answers of calls: an engine asks for it before and after it reads messages (answer_room.py)."""
+
+    def check(self) -> None:
+        """Raises Refused when an answer to the running call would have no room."""
+
+    def hold(self, size: int) -> None:
+        """Holds `size` bytes of messages until the running call is over. Raises Refused when there is no room."""

@@ -13,6 +13,7 @@ from popmq_server.contract import commands as ask
 from popmq_server.embedded.rules.retention import kept, retention
 from popmq_server.embedded.rules.retention.chunks import Chunk
 from popmq_server.embedded.rules.retention.kept import Keeping
+from popmq_server.embedded.store.table import Undo
 from popmq_server.values.ids import TopicId
 from popmq_server.values.records import Topic
 from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, bodies, message, numbered
@@ -192,10 +193,10 @@ def _acked(rig: Rig, row: Delivery) -> bool:
 
 
 def searching(monkeypatch: pytest.MonkeyPatch, chunks: int) -> tuple[Keeping, Any]:
-    """A search that noted `count` chunks with one pointer each, all of which are dropped before it copies them."""
+    """A search that noted `chunks` chunks with one pointer each, all of which are dropped before it copies them."""
     monkeypatch.setattr(kept, "POINTERS_MAX", chunks)
     monkeypatch.setattr(kept, "pins", lambda _, __: (0, 1))
-    state, stored = SimpleNamespace(topic_groups={1: (1,)}, searched=set()), [b"chunk"]
+    state, stored = SimpleNamespace(topic_groups={1: (1,)}, searched=set(), undo=Undo()), [b"chunk"]
     kv = SimpleNamespace(get=lambda *_: stored[0] if stored else None, scan=lambda *_: iter(()))
     tx, keeping = SimpleNamespace(now_ms=10 * HOUR, state=state, kv=kv), Keeping()
     topic = Topic(TopicId(1), "t", 1, False, HOUR, 0)

@@ -1,7 +1,7 @@
 """The embedded engine: one store, one writer, one event loop. Owns all live components and their open and close order.
 
-open    lock the folder → open the store → scan → writer thread        (the api opens its port after that, last)
-close   (the api has closed its port) → wake the parked → writer drains → store syncs → folder unlocked
+open    lock the folder → open the store → scan → writer thread        (the server opens its ports after that, last)
+close   (the server has closed its ports) → wake the parked → writer drains → store syncs → folder unlocked
 """
 
 import asyncio

@@ -60,7 +60,6 @@ from popmq_server.errors import (
     NoRoom,
     Refused,
     invalid,
-    storage_full,
 )
 
 log = logging.getLogger("popmq.core")
@@ -345,7 +344,7 @@ def _set_map_size(store: Store, size: int) -> None:
             str(error), field="map_bytes", action="name a smaller size, or raise what the system allows"
         ) from None
     except MapFull:
-        raise storage_full(f"{size:,} bytes leave no page for the new limit itself") from None
+        raise NoRoom(f"{size:,} bytes leave no page for the new limit itself") from None
     log.warning("the limit of the data file is %d bytes now, it was %d; the file has %d", size, before, reached)
 
 

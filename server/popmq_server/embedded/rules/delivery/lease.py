@@ -47,8 +47,10 @@ from popmq_server.values.handles import (
 )
 from popmq_server.values.records import Group
 
-#: Members that one command releases in a commit, each some 20 µs; and the count of a change: a dead letter is dearer.
-MOVES_MAX, _MOVES = 500, {"extend": 0, "release": 1, "reject": 2}
+#: Moves that one command makes in a commit, of some 20 µs each.
+MOVES_MAX = 500
+#: The moves that a change of one member counts as: a dead letter takes longer than a release.
+_MOVES = {"extend": 0, "release": 1, "reject": 2}
 
 
 class FoundMember(NamedTuple):
@@ -97,7 +99,8 @@ def ack(tx: Tx, command: Ack) -> Acked:
         results, done = _one_by_one(tx, group, handles)
         parts = [(tx.state.ck[ck_id], sub, bits) for (ck_id, sub), bits in done.items()]
     else:
-        parts = [(ck, 0, found[0][ck_id]) for ck_id, ck in found[1].items()]
+        bits_of, cks = found
+        parts = [(ck, 0, bits_of[ck_id]) for ck_id, ck in cks.items()]
     topics: dict[str, int] = {}
     for ck, sub, bits in parts:
         finish(tx, ck, sub, bits)
@@ -115,10 +118,13 @@ def ack_all(tx: Tx, commands: Sequence[Ack]) -> list[Acked] | None:
     group = readers.group(tx, commands[0].group)
     given: list[str | Handle | Refused] = [handle for command in commands for handle in command.handles]
     found = None if group is None else _together(tx, group, _read(cast(Sequence[str], given)))
-    if found is None or len(topics := {ck.topic_id for ck in found[1].values()}) != 1:
+    if found is None:
         return None
-    for ck_id, ck in found[1].items():
-        finish(tx, ck, 0, found[0][ck_id])
+    bits_of, cks = found
+    if len(topics := {ck.topic_id for ck in cks.values()}) != 1:
+        return None
+    for ck_id, ck in cks.items():
+        finish(tx, ck, 0, bits_of[ck_id])
     name = tx.state.topics[topics.pop()].name
     return [Acked([None] * len(command.handles), {name: len(command.handles)}) for command in commands]
 
@@ -134,7 +140,8 @@ def _read(handles: Sequence[str] | Sequence[Handle | Refused]) -> Sequence[Handl
 def _together(
     tx: Tx, group: Group, handles: Sequence[Handle | Refused]
 ) -> tuple[dict[int, int], dict[int, CheckPoint]] | None:
-    """The members by CheckPoint, if `find` would find each of them in the whole of its lease; else None.
+    """The members by id of their CheckPoint, as bits, and the CheckPoints; None unless `find` would find each of them
+    in the whole of its lease.
 
     A batch has few CheckPoints. So the loop over the handles only compares numbers, and the checks that do not depend
     on the member follow, once for each CheckPoint. Nothing is written before all of them have passed, so that the
@@ -168,7 +175,7 @@ def _together(
 def _one_by_one(
     tx: Tx, group: Group, handles: Sequence[Handle | Refused]
 ) -> tuple[list[Refused | None], dict[tuple[int, int], int]]:
-    """The result of each handle, and the members by part."""
+    """The result of each handle, and the members by part, as bits."""
     results: list[Refused | None] = []
     done: dict[tuple[int, int], int] = {}
     for index, handle in enumerate(handles):

@@ -24,7 +24,7 @@ from popmq_server.embedded.rules.topics import backlog
 from popmq_server.embedded.rules.topics.topic import expect, flush, mark_full, unmark_full
 from popmq_server.embedded.rules.topics.walks import TopicRound
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.errors import Refused, invalid, storage_full
+from popmq_server.errors import NoRoom, Refused, invalid
 from popmq_server.values.message import RECORD_HEAD_BYTES
 from popmq_server.values.outgoing import Outgoing
 from popmq_server.values.records import Topic, TopicStat
@@ -154,7 +154,7 @@ def _full(tx: Tx, topic: Topic, size: int) -> Refused:
         why, action = "the broker is searching it for messages that all groups have passed", "send again later"
     else:
         why = backlog.greatest_backlog(state, topic_id)
-    refused = storage_full(f"{where}; {why}" if why else where)
+    refused = NoRoom(f"{where}; {why}" if why else where)
     refused.field, refused.action = "topic", action
     return refused
 

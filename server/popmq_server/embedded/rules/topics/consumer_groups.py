@@ -60,7 +60,7 @@ def create_default_group(tx: Tx, name: str) -> Group:
 
 
 def update_group(tx: Tx, command: UpdateGroup) -> Group:
-    """Applies changes that the API has validated; existing leases keep their deadlines."""
+    """Applies changes that the protocols have validated; existing leases keep their deadlines."""
     group = readers.group(tx, command.name)
     if group is None:
         raise group_not_found(command.name, "group.name")
