@@ -102,7 +102,7 @@ ANSWERS = {
 
 
 class ByRemark(NamedTuple):
-    """An answer whose remark says more than its number. `words`: any of them, in small letters and digits."""
+    """An answer whose remark says more than its number. `words`: any of them, in lower case."""
 
     number: int
     words: tuple[str, ...]
