@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from popmq_remoting.errors import BadFormat
+from popmq_remoting import RemotingError, Response
+from popmq_remoting.errors import BadFormat, Unreachable
 from popmq_server.cluster import layout, message_groups
 from popmq_server.cluster.layout import Agreed, Layout, QueuePlace
 from popmq_server.errors import Refused
@@ -78,6 +79,25 @@ def test_layouts_that_contradict_each_other_are_not_guessed_but_mended_by_the_op
     assert (refused.value.code, refused.value.retryable) == ("UNAVAILABLE", True)
     assert refused.value.action.endswith("popmq cluster layout shop.orders --set LAYOUT")
     assert all(text in refused.value.message for text in texts)
+
+
+def test_name_servers_that_do_not_answer_are_left_out_and_one_has_to() -> None:
+    answers: dict[str, Response | RemotingError] = {
+        "n0:9876": Response(0, fields={"value": "a:4"}),
+        "n1:9876": Response(22),
+        "n2:9876": Unreachable("no connection"),
+        "n3:9876": Response(1, "starting"),
+    }
+    assert layout.kept("orders", answers) == ["a:4", None]
+    with pytest.raises(Refused, match="n2:9876, n3:9876") as refused:
+        layout.kept("orders", {address: answers[address] for address in ("n2:9876", "n3:9876")})
+    assert refused.value.code == "UNAVAILABLE"
+
+
+def test_a_fifo_topic_without_a_layout_gets_no_other_order_but_the_command_that_mends_it() -> None:
+    refused = layout.missing("shop.orders")
+    assert (refused.code, refused.retryable) == ("UNAVAILABLE", True)
+    assert refused.action.endswith("popmq cluster layout shop.orders --set LAYOUT")
 
 
 @given(st.integers(1, 100), st.lists(brokers, min_size=1, max_size=6, unique=True))

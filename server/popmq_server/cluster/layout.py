@@ -16,12 +16,15 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from popmq_remoting import RemotingError, Response, ResponseCode
 from popmq_remoting.errors import BadFormat
-from popmq_server.errors import Refused, no_queue
+from popmq_server.errors import Refused, no_queue, unavailable
 
 _FIFO_NAMESPACE, _NAMESPACE = "ORDER_TOPIC_CONFIG", "POPMQ"
 #: More queues than any topic has: a text with more is damaged.
 QUEUES_MAX = 65_536
+#: People mend it.
+_MENDED_MS = 5_000
 
 
 class QueuePlace(NamedTuple):
@@ -132,12 +135,38 @@ def agreed(topic: str, texts: Sequence[str | None]) -> Agreed | None:
     return Agreed(longest, len(layouts) == 1 and len(kept) == len(texts))
 
 
+def kept(topic: str, answers: Mapping[str, Response | RemotingError]) -> list[str | None]:
+    """What each name server that answered has under a topic: the text of its layout, or None.
+
+    Raises Refused UNAVAILABLE if none answered: then nobody knows.
+    """
+    answered = [answer for answer in answers.values() if isinstance(answer, Response)]
+    known = [answer for answer in answered if answer.code in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)]
+    if not known:
+        raise unavailable(f"no name server says what the layout of topic {topic!r} is: {', '.join(answers)}")
+    return [answer.fields.get("value") if answer.code == ResponseCode.SUCCESS else None for answer in known]
+
+
+def missing(topic: str) -> Refused:
+    """UNAVAILABLE for a FIFO topic without a layout: another order of its queues would break that of its messages."""
+    return Refused(
+        "UNAVAILABLE",
+        f"no name server has the layout of the FIFO topic {topic!r}; name servers that were replaced have lost it",
+        action=_mended(topic),
+        retry_after_ms=_MENDED_MS,
+    )
+
+
+def _mended(topic: str) -> str:
+    return f"the operator writes the right one to all: popmq cluster layout {shlex.quote(topic)} --set LAYOUT"
+
+
 def _contradiction(topic: str, texts: Sequence[str], why: str) -> Refused:
     """Only the operator can know which one clients have seen, so none is chosen."""
     known = " and ".join(repr(text[:200]) for text in sorted({*texts}))
     return Refused(
         "UNAVAILABLE",
         f"the layout of topic {topic!r} {why}; there is {known}",
-        action=f"the operator writes the right one to all: popmq cluster layout {shlex.quote(topic)} --set LAYOUT",
-        retry_after_ms=5_000,
+        action=_mended(topic),
+        retry_after_ms=_MENDED_MS,
     )
