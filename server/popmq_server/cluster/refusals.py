@@ -125,7 +125,12 @@ BY_REMARK = (
         16, ("recall",), "UNSUPPORTED", "the operator sets recallMessageEnable=true at broker {broker}, or do without"
     ),
     ByRemark(16, ("subscription group no permission",), "FORBIDDEN", "set consume_enable of the group"),
-    ByRemark(16, ("the topic[",), "FORBIDDEN", "change the permission of the topic: popmq topic update"),
+    ByRemark(
+        16,
+        ("the topic[",),
+        "FORBIDDEN",
+        "change the permission of the topic: popmq topic update TOPIC --permission READ_WRITE",
+    ),
 )
 _RETRY_AFTER_MS = {"BUSY": _BUSY_MS, "STORAGE_FULL": _FULL_MS, "UNAVAILABLE": _RETRY_MS, "POLLING_FULL": _RETRY_MS}
 
