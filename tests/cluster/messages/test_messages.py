@@ -102,9 +102,22 @@ def test_what_brokers_add_is_not_shown(message: pb.Message) -> None:
 
 def test_an_own_encoding_of_python_is_the_one_that_generated_code_writes() -> None:
     """Field by field in the order of their numbers, so that equal messages have equal bytes."""
-    message = pb.Message(message_id="id", body=b"b" * 300, tag="t", keys=["k"], properties={"a": "b"}, born_ms=5)
-    raw = stored(sent(message))
-    assert message_bytes(raw, properties.read(raw.properties)) == message.SerializeToString()
+    plain = pb.Message(message_id="id", body=b"b" * 300, tag="t", born_ms=5)
+    full = pb.Message(message_id="id", body=b"b" * 300, tag="t", keys=["k"], properties={"a": "b"}, born_ms=5)
+    for message in (plain, full):
+        raw = stored(sent(message))
+        assert message_bytes(raw, properties.read(raw.properties)) == message.SerializeToString()
+
+
+@pytest.mark.parametrize("name", sorted(properties.OWN_NAMES))
+def test_each_property_of_rocketmq_says_the_same_of_a_plain_message_and_of_any_other(name: str) -> None:
+    """A message with a property of the user's takes the longer way."""
+    found = {"UNIQ_KEY": "id", "TAGS": "t"} | {name: "7"}
+    raw = stored(BrokerMessage(b"b", found, properties.write(found), 0, 5, is_plain=True))
+    plain = pb.Message.FromString(message_bytes(raw, found))
+    other = pb.Message.FromString(message_bytes(raw, found | {"user": "a"}))
+    assert other.properties.pop("user") == "a"
+    assert plain == other
 
 
 def test_each_field_has_its_property() -> None:
