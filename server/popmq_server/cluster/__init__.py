@@ -26,4 +26,6 @@ them, over the brokers' own protocol (popmq_remoting):
     promises          what this engine lacks, and what it promises less
 
 It imports contract/, values/ and popmq_remoting, and nothing of embedded/.
+
+See docs/decisions/0051-a-gateway-keeps-nothing.md.
 """
