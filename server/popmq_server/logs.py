@@ -1,7 +1,7 @@
 """The log on standard error: lines of text or JSON, with time zone, level and the id of the request.
 
-    2026-11-22T20:03:53.120+00:00 ERROR popmq.api [3f2a9c01d4e5b677]: Send raised
-    {"time": "2026-11-22T20:03:53.120+00:00", "level": "ERROR", "logger": "popmq.api", "message": "Send raised", …}
+    2026-11-22T20:03:53.120+00:00 ERROR popmq.protocols [3f2a9c01d4e5b677]: Send raised
+    {"time": "2026-11-22T20:03:53.120+00:00", "level": "ERROR", "logger": "popmq.protocols", "message": "Send raised" …}
 
 A record may carry `extra={"fields": {…}}`: more keys in JSON, `name=value` at the end of a line of text.
 """

@@ -25,7 +25,7 @@ PLACE_S = 1.0
 
 #: A connection; the stubs of socketserver also know datagrams.
 Request: TypeAlias = Any
-#: Of WSGI.
+#: The three types of a WSGI application: its environment, `start_response`, and the application.
 Environ = dict[str, str]
 Start = Callable[..., object]
 App = Callable[[Environ, Start], Iterable[bytes]]

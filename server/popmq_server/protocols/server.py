@@ -53,7 +53,7 @@ from popmq_server.protocols.transport import PythonTransport, Requests, ServedMe
 if TYPE_CHECKING:
     from popmq_server.protocols.access.certificate import Certificate
 
-log = logging.getLogger("popmq.api")
+log = logging.getLogger("popmq.protocols")
 
 #: A Send has at most 16 MiB of messages, and some bytes around them.
 MESSAGE_BYTES = 20 << 20

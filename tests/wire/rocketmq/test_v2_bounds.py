@@ -162,7 +162,7 @@ def test_leases_of_a_topic_that_was_deleted_are_over_and_clients_stop_asking(sho
 
 def test_two_filters_of_an_unknown_group_are_not_logged(shop: Stubs, v2: V2, caplog: pytest.LogCaptureFixture) -> None:
     """The log is for operators: clients must not fill it by requests for unknown groups."""
-    with caplog.at_level(logging.WARNING, "popmq.api"):
+    with caplog.at_level(logging.WARNING, "popmq.protocols"):
         for tag in ("a", "b"):
             v2.receive(group="nobody", filter_expression=pb.FilterExpression(type=pb.TAG, expression=tag))
     assert not caplog.records

@@ -273,4 +273,4 @@ def test_a_message_that_a_client_cannot_take_ends_among_the_dead_letters(
             clock.advance(30 * SECOND)
     assert code(v2) == "MESSAGE_NOT_FOUND"
     assert stubs.stats().dead == 1
-    assert not [one for one in caplog.records if one.name == "popmq.api"]
+    assert not [one for one in caplog.records if one.name == "popmq.protocols"]

@@ -372,7 +372,7 @@ def test_two_filters_of_one_group_are_reported_in_the_log_once_a_minute(
             [one for one in caplog.records if "misses messages that only the other's filter selects" in one.message]
         )
 
-    with caplog.at_level(logging.WARNING, "popmq.api"):
+    with caplog.at_level(logging.WARNING, "popmq.protocols"):
         assert turn() == 1
         assert turn() == 0
         clock.advance(MINUTE)
@@ -382,7 +382,7 @@ def test_two_filters_of_one_group_are_reported_in_the_log_once_a_minute(
 def test_a_filter_that_is_replaced_after_a_while_or_written_otherwise_is_no_quarrel(
     shop: Stubs, v2: V2, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, "popmq.api"):
+    with caplog.at_level(logging.WARNING, "popmq.protocols"):
         v2.receive(filter_expression=expression(pb.TAG, "a || b"))
         v2.receive(filter_expression=expression(pb.TAG, "b||a"))
         clock.advance(MINUTE)

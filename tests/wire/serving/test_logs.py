@@ -161,11 +161,11 @@ def test_a_bug_names_the_request_in_the_answer_and_in_the_log(stubs: Stubs, monk
     ids: list[str] = []
     remember = logging.Handler()
     remember.emit = lambda record: ids.append(logs.request_id())  # type: ignore[method-assign]
-    logging.getLogger("popmq.api").addHandler(remember)
+    logging.getLogger("popmq.protocols").addHandler(remember)
     try:
         refused = refusal(stubs.broker.Peek, pb.PeekRequest(topic="t", group="g"))
     finally:
-        logging.getLogger("popmq.api").removeHandler(remember)
+        logging.getLogger("popmq.protocols").removeHandler(remember)
     assert refused.code == "INTERNAL"
     assert len(ids) == 1
     assert f"it names request {ids[0]}" in refused.info.action

@@ -25,7 +25,7 @@ from popmq_server.embedded.store.table import Undo
 from popmq_server.errors import Refused
 from popmq_server.values.ids import TopicId
 
-#: group, topic, client.
+#: Identifies a watch: group, topic and client.
 Key = tuple[str, str, str]
 #: The key under which Pops are parked (long_poll.py): group, and a topic name or the `wake_key` of a watch.
 WakeKey = tuple[str | None, str]

@@ -27,7 +27,7 @@ from popmq_server.protocols.native.pending import decided
 from popmq_server.protocols.native.requests import read
 from popmq_server.values.message import check_range
 
-log = logging.getLogger("popmq.api")
+log = logging.getLogger("popmq.protocols")
 
 #: The client's answers, then how its side ended: None when it closed the stream in order.
 Answers = asyncio.Queue[End | Refused | None]

@@ -15,7 +15,7 @@ from popmq_server.protocols.access.access_keys import Key
 from popmq_server.protocols.access.call_context import CallContext
 from popmq_server.protocols.rocketmq.status import Declined
 
-log = logging.getLogger("popmq.api")
+log = logging.getLogger("popmq.protocols")
 
 #: Client ids hold a host name, a process id and a number; each lease stores one.
 CLIENT_ID_CHARACTERS_MAX = 512

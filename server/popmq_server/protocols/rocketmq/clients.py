@@ -32,7 +32,7 @@ from popmq_server.protocols.rocketmq.messages import DeliveredRow, delivered
 from popmq_server.protocols.rocketmq.names import resource_of
 from popmq_server.protocols.traffic import Traffic
 
-log = logging.getLogger("popmq.api")
+log = logging.getLogger("popmq.protocols")
 
 #: A client without a call and without a stream is forgotten after this.
 SILENCE_MS = 120_000

@@ -14,7 +14,7 @@ from collections import OrderedDict
 
 from popmq_server.values.filters import filter as filters
 
-log = logging.getLogger("popmq.api")
+log = logging.getLogger("popmq.protocols")
 
 FINISHED_MAX = 65_536
 HELD_MAX = 20_000

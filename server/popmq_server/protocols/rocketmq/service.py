@@ -46,7 +46,7 @@ from popmq_server.protocols.rocketmq.telemetry import TelemetryService
 from popmq_server.protocols.traffic import Traffic
 from popmq_server.protocols.transport import ServedMethod
 
-log = logging.getLogger("popmq.api")
+log = logging.getLogger("popmq.protocols")
 
 SERVICE = rpc.DESCRIPTOR.services_by_name["MessagingService"]
 #: Prefix of these calls' names in the metrics, which hold those of popmq.v1 too.

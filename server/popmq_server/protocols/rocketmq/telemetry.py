@@ -42,7 +42,7 @@ from popmq_server.values import limits
 from popmq_server.values.message import BODY_BYTES_MAX
 from popmq_server.values.records import Group
 
-log = logging.getLogger("popmq.api")
+log = logging.getLogger("popmq.protocols")
 
 PRODUCER_ATTEMPTS = 3
 RECEIVE_BATCH = 32
