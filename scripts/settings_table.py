@@ -1,4 +1,4 @@
-"""Writes the table of settings in docs/operations.md from the broker's own table, `settings.py`.
+"""Writes the table of settings in docs/operations.md from the broker's own table, `settings/table.py`.
 
 python scripts/settings_table.py            write the page
 python scripts/settings_table.py --check    write nothing; exit 1 when the page differs
@@ -32,7 +32,7 @@ def main() -> int:
         PAGE.write_text(after)
         return 0
     if before != after:
-        print("docs/operations.md differs from settings.py: run python scripts/settings_table.py", file=sys.stderr)
+        print("docs/operations.md differs from the table: run python scripts/settings_table.py", file=sys.stderr)
     return int(before != after)
 
 

@@ -21,7 +21,7 @@
     DamagedPage                 datafile/walk.py        a finding of `popmq check`, or a damaged page
     CronError, ZoneError        schedules/cron.py       INVALID_FIELD
     NotOpened                   ports.py                StartError, or a default port that is left out
-    SettingError                settings.py             a sentence, and exit code 2
+    SettingError                settings/               a sentence, and exit code 2
     BadText                     cluster/signed/secrets.py  INVALID_HANDLE; INVALID_FIELD for a transaction id
     Unsound                     fsck/compact.py         a sentence of `popmq compact`; nothing is changed
 

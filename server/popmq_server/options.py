@@ -1,4 +1,4 @@
-"""The settings of a broker: defaults and limits. `settings.py` reads them from flags, variables, a file."""
+"""The settings of a broker: defaults and limits. `settings/` reads them from flags, variables, a file."""
 
 import os
 import pathlib
@@ -36,7 +36,11 @@ TRANSPORT = os.environ.get("POPMQ_TRANSPORT", "auto")
 #: A client opens one connection, or a few; a proxy, or a network behind one address, opens those of all its clients.
 CONNECTIONS_PER_ADDRESS = 1_000
 #: What keeps the messages; process/engines.py starts them.
-ENGINES = ("embedded",)
+ENGINES = ("embedded", "rocketmq")
+#: TLS to the brokers of a cluster; `verify` compares their certificates with authorities.
+BROKER_TLS = ("off", "on", "verify")
+#: Each is a socket, a heartbeat each 30 s, and an entry of the client table, at every master.
+MEMBER_CONNECTIONS = 2_000
 SYNC_MODES = ("full", "meta", "none")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
@@ -70,6 +74,16 @@ class Options(NamedTuple):
     console_port: int = 0  # 0 = no console
     console_host: tuple[str, ...] = HOSTS
     engine: str = "embedded"
+    namesrv: tuple[str, ...] = ()  # host:port of each name server
+    cluster: str = ""  # "": the only one that the name servers know
+    broker_key: pathlib.Path | None = None  # None: requests to brokers are not signed
+    broker_tls: str = "off"  # of BROKER_TLS
+    broker_ca: pathlib.Path | None = None  # None: the authorities that the system trusts
+    broker_cert: pathlib.Path | None = None
+    broker_cert_key: pathlib.Path | None = None
+    handle_secret: pathlib.Path | None = None  # None: a random one, which no other gateway knows
+    workers: int = 1  # processes
+    member_connections: int = MEMBER_CONNECTIONS  # of one process, to one broker
 
 
 def hosts(given: str | Iterable[str]) -> tuple[str, ...]:

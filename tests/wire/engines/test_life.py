@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from harness.broker_process import own_port
-from popmq_server import settings
 from popmq_server.clock import FakeClock
 from popmq_server.errors import StartError
 from popmq_server.options import ENGINES, Options, Unnamed
@@ -51,15 +50,9 @@ def test_without_a_place_for_a_certificate_there_is_no_tls_unless_files_are_name
     assert served.life.ended == ["waits", "engine"], "also after a start that failed"
 
 
-def test_a_setting_of_another_engine_is_refused_with_its_source(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    named = {"engine": settings.Setting("engine", str, "E", "embedded", "what keeps the messages")}
-    monkeypatch.setattr(settings, "SETTINGS", tuple(named.get(each.name, each) for each in settings.SETTINGS))
-    monkeypatch.setattr(settings, "BY_NAME", settings.BY_NAME | named)
-    monkeypatch.setattr(settings, "BY_VARIABLE", settings.BY_VARIABLE | {"POPMQ_ENGINE": named["engine"]})
+def test_a_setting_of_another_engine_is_refused_with_its_source(tmp_path: Path) -> None:
     (tmp_path / "popmq.toml").write_text('max_size = "1GiB"\n')
-    given = ["--engine", "other"]
+    given = ["--engine", "rocketmq", "--namesrv", "a:9876"]
     for argv, environ, source in (
         (["--data", "d"], {}, "--data"),
         ([], {"POPMQ_SYNC": "none"}, "POPMQ_SYNC"),
@@ -67,6 +60,6 @@ def test_a_setting_of_another_engine_is_refused_with_its_source(
     ):
         with pytest.raises(SettingError) as error:
             load([*given, *argv], environ)
-        said = f"{source} is a setting of --engine embedded: leave it out with --engine other"
+        said = f"{source} is a setting of --engine embedded: leave it out with --engine rocketmq"
         assert str(error.value) == said
-    assert load([*given, "--port", "9000"], {}).options.engine == "other"
+    assert load([*given, "--port", "9000"], {}).options.engine == "rocketmq"

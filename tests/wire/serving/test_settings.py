@@ -26,7 +26,7 @@ from tests.wire.access.signing import KEYS, write_keys
 OTHER_TRANSPORT = "python" if TRANSPORT == "grpcio" else "grpcio"
 #: For each setting a value that is not its default, as a flag and a variable name it, and in the file.
 VALUES = {
-    "engine": ("embedded", '"embedded"'),
+    "engine": ("rocketmq", '"rocketmq"'),
     "data": ("elsewhere", '"elsewhere"'),
     "host": ("10.0.0.5,[::1]", '["10.0.0.5", "::1"]'),
     "port": ("9000", "9000"),
@@ -45,13 +45,28 @@ VALUES = {
     "sync": ("meta", '"meta"'),
     "transport": (OTHER_TRANSPORT, f'"{OTHER_TRANSPORT}"'),
     "connections_per_address": ("5", "5"),
+    "namesrv": ("10.0.0.1:9876,[::1]:9876", '["10.0.0.1:9876", "[::1]:9876"]'),
+    "cluster": ("east", '"east"'),
+    "broker_key": ("key.toml", '"key.toml"'),
+    "broker_tls": ("verify", '"verify"'),
+    "broker_ca": ("broker-ca.pem", '"broker-ca.pem"'),
+    "broker_cert": ("broker.pem", '"broker.pem"'),
+    "broker_cert_key": ("broker-key.pem", '"broker-key.pem"'),
+    "handle_secret": ("handles", '"handles"'),
+    "workers": ("4", "4"),
+    "member_connections": ("10", "10"),
     "log_level": ("debug", '"debug"'),
     "log_format": ("json", '"json"'),
 }
-#: Settings of which only the default can be named.
-ONE_VALUE = {"engine"}
+GATEWAY = ("engine", "namesrv")
 #: Settings that are valid only together.
 TOGETHER = {
+    **{setting.name: GATEWAY for setting in SETTINGS if setting.engines == ("rocketmq",)},
+    "engine": ("namesrv",),
+    "namesrv": ("engine",),
+    "broker_ca": (*GATEWAY, "broker_tls"),
+    "broker_cert": (*GATEWAY, "broker_tls", "broker_cert_key"),
+    "broker_cert_key": (*GATEWAY, "broker_tls", "broker_cert"),
     "tls_cert": ("tls_key",),
     "tls_key": ("tls_cert",),
     "tls_client_required": ("tls_client_ca",),
@@ -82,7 +97,7 @@ def test_a_flag_a_variable_and_a_key_mean_the_same(name: str, tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     names = (name, *TOGETHER.get(name, ()))
     flagged = load(flags(*names), {}).options
-    assert name in ONE_VALUE or getattr(flagged, name) != getattr(load([], {}).options, name)
+    assert getattr(flagged, name) != getattr(load([], {}).options, name)
     assert load([], variables(*names)).options == flagged
     assert load(file_of(Path("popmq.toml"), *names), {}).options == flagged
 
@@ -295,6 +310,41 @@ def test_a_number_of_connections_that_cannot_be_is_refused(text: str, capsys: py
     with pytest.raises(SystemExit):
         load([f"--connections-per-address={text}"], {})
     assert "is not a number of connections: 1–1,000,000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text", ["10.0.0.1", "10.0.0.1:", ":9876", "10.0.0.1:0", "10.0.0.1:65536", "::1:9876", "a:9876,", "http://a:x", ""]
+)
+def test_an_address_of_a_name_server_has_a_host_and_a_port(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        load(["--engine", "rocketmq", f"--namesrv={text}"], {})
+    assert ended.value.code == 2
+    assert "name host and port, such as 10.0.0.1:9876, or [::1]:9876" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("", "finds its cluster by --namesrv: name HOST:PORT of each name server"),
+        ("--namesrv a:9876 --namesrv a:9876", "--namesrv a:9876,a:9876 names an address twice"),
+        ("--namesrv a:9876 --data d", "--data is a setting of --engine embedded: leave it out with --engine rocketmq"),
+        ("--namesrv a:9876 --max-size 1GiB", "--max-size is a setting of --engine embedded"),
+        ("--namesrv a:9876 --sync none", "--sync is a setting of --engine embedded"),
+        ("--namesrv a:9876 --broker-cert c --broker-tls on", "--broker-cert and --broker-cert-key belong together"),
+        ("--namesrv a:9876 --broker-cert c --broker-cert-key k", "--broker-cert is shown over TLS only"),
+        ("--namesrv a:9876 --broker-ca c --broker-tls on", "--broker-ca has no use with --broker-tls on: name verify"),
+        ("--namesrv a:9876 --workers 2 --transport grpcio", "--transport grpcio serves with one process"),
+    ],
+)
+def test_settings_that_a_gateway_cannot_use_are_one_sentence(given: str, says: str) -> None:
+    with pytest.raises(SettingError, match=re.escape(says)):
+        load(["--engine", "rocketmq", *given.split()], {})
+
+
+@pytest.mark.parametrize("given", ["--namesrv a:9876", "--workers 2", "--handle-secret s"])
+def test_settings_of_a_gateway_are_refused_without_its_engine(given: str) -> None:
+    with pytest.raises(SettingError, match="is a setting of --engine rocketmq: leave it out with --engine embedded"):
+        load(given.split(), {})
 
 
 @pytest.mark.parametrize("transport", ["auto", "python"])
