@@ -95,7 +95,7 @@ ORDER = (
     "monitoring",
     "contract",
     "values",
-    "settings logs line_writer ports options clock errors",
+    "settings logs line_writer ports private_file options clock errors",
 )
 
 # The floors of the other packages with more than one, likewise.
@@ -138,7 +138,7 @@ SEAM = [
     for name in (
         *("protocols", "monitoring", "contract", "values.filters"),
         *("values.limits", "values.message", "values.permission", "values.reach", "values.records"),
-        *("clock", "errors", "logs", "line_writer", "options", "ports", "settings"),
+        *("clock", "errors", "logs", "line_writer", "options", "ports", "private_file", "settings"),
     )
 ]
 

@@ -25,6 +25,7 @@ What an engine calls:
     cluster.peer(address, purpose, heartbeat)       a member's own connection; keep(), beat(), close_peer
     cluster.name_servers.tell_all(request, until_s) writes to all name servers
     cluster.clock(broker)                           now_ms, pop_born_ms; learn(popTime, asked) after each pop
+    cluster.sign_with(credentials)                  another user, or another secret of this one
     cluster.numbers()                               for metrics
     requests.sending.send(…) … .sent(answer)        and so on: a function for each request, a reader for its answer
 

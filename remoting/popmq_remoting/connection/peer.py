@@ -31,9 +31,12 @@ _log = logging.getLogger("popmq_remoting")
 READ_BYTES = 256 << 10
 
 
-@dataclass(frozen=True)
+@dataclass
 class Access:
-    """How all servers of a cluster are reached. `memory`: shared by the connections of an event loop."""
+    """How all servers of a cluster are reached. `memory`: shared by the connections of an event loop.
+
+    `credentials` may be replaced: each request is signed when it is sent.
+    """
 
     limits: PeerLimits = field(default_factory=PeerLimits)
     tls: ssl.SSLContext | None = None

@@ -198,6 +198,10 @@ class Cluster:
         if peer is not None:
             await peer.close()
 
+    def sign_with(self, credentials: Credentials | None) -> None:
+        """Signs what is sent from now on as this user."""
+        self._access.credentials = credentials
+
     def clock(self, broker: str) -> BrokerClock:
         """The clock of a broker's master; learnt anew when its address changes."""
         clock = self._clocks.get(broker)

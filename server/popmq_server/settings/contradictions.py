@@ -55,6 +55,8 @@ def _cluster_fault(options: Options) -> str:
         return "--broker-cert is shown over TLS only: name --broker-tls on or verify, or leave it out"
     if options.broker_ca and options.broker_tls != "verify":
         return f"--broker-ca has no use with --broker-tls {options.broker_tls}: name verify, or leave it out"
+    if options.workers > 1 and not options.handle_secret:
+        return f"--workers {options.workers} are processes that take each other's handles: name --handle-secret FILE"
     if options.workers > 1 and options.transport == "grpcio":
         return "--transport grpcio serves with one process: leave it out, or --workers"
     return ""

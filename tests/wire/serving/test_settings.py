@@ -64,6 +64,7 @@ TOGETHER = {
     **{setting.name: GATEWAY for setting in SETTINGS if setting.engines == ("rocketmq",)},
     "engine": ("namesrv",),
     "namesrv": ("engine",),
+    "workers": (*GATEWAY, "handle_secret"),
     "broker_ca": (*GATEWAY, "broker_tls"),
     "broker_cert": (*GATEWAY, "broker_tls", "broker_cert_key"),
     "broker_cert_key": (*GATEWAY, "broker_tls", "broker_cert"),
@@ -333,7 +334,14 @@ def test_an_address_of_a_name_server_has_a_host_and_a_port(text: str, capsys: py
         ("--namesrv a:9876 --broker-cert c --broker-tls on", "--broker-cert and --broker-cert-key belong together"),
         ("--namesrv a:9876 --broker-cert c --broker-cert-key k", "--broker-cert is shown over TLS only"),
         ("--namesrv a:9876 --broker-ca c --broker-tls on", "--broker-ca has no use with --broker-tls on: name verify"),
-        ("--namesrv a:9876 --workers 2 --transport grpcio", "--transport grpcio serves with one process"),
+        (
+            "--namesrv a:9876 --workers 2",
+            "--workers 2 are processes that take each other's handles: name --handle-secret",
+        ),
+        (
+            "--namesrv a:9876 --workers 2 --handle-secret s --transport grpcio",
+            "--transport grpcio serves with one process",
+        ),
     ],
 )
 def test_settings_that_a_gateway_cannot_use_are_one_sentence(given: str, says: str) -> None:

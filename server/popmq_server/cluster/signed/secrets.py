@@ -16,10 +16,10 @@ import hashlib
 import hmac
 import os
 import pathlib
-import stat
 from collections.abc import Sequence
 
 from popmq_server.errors import StartError
+from popmq_server.private_file import read_private
 
 SECRET_CHARACTERS_MIN = 16
 SECRETS_MAX = 2
@@ -46,6 +46,15 @@ class Secrets:
         self._id = ids[0]
         #: Texts that named a secret which is not here. It grows while gateways differ.
         self.unknown = 0
+
+    @property
+    def count(self) -> int:
+        """How many are accepted."""
+        return len(self._keys)
+
+    def replace(self, other: "Secrets") -> None:
+        """Takes those of the other one from now on: the file was replaced."""
+        self._keys, self._id = other._keys, other._id
 
     def sign(self, kind: bytes, content: bytes, scope: bytes = b"") -> bytes:
         """The text, as ASCII bytes."""
@@ -90,17 +99,9 @@ def random_secrets() -> Secrets:
 def read_secrets(path: pathlib.Path) -> Secrets:
     """The secrets of a file. Raises StartError: one sentence, which quotes no secret."""
     try:
-        with path.open("rb") as file:
-            found = os.fstat(file.fileno())
-            mode = stat.S_IMODE(found.st_mode)
-            # A file of root that the gateway's group may read is how Kubernetes mounts secrets for a user.
-            if mode & (0o077 if found.st_uid == os.geteuid() else 0o037):
-                raise StartError(f"others may read {path} (mode {mode:o}): chmod 600 {path}")
-            lines = file.read().decode("utf-8-sig").splitlines()
-    except OSError as error:
-        raise StartError(f"{path}: {error.strerror}; name a file that is there with --handle-secret") from None
-    except UnicodeDecodeError:
-        raise StartError(f"{path} is not UTF-8") from None
+        lines = read_private(path, "--handle-secret").splitlines()
+    except ValueError as error:
+        raise StartError(str(error)) from None
     secrets = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not 1 <= len(secrets) <= SECRETS_MAX:
         raise StartError(f"{path} has {len(secrets)} secrets: write one in a line, or two while you rotate them")

@@ -27,7 +27,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from popmq_server.clock import Clock
 from popmq_server.errors import StartError
-from popmq_server.protocols.access.key_file import FileVersion, file_version
+from popmq_server.private_file import FileVersion, file_version
 
 log = logging.getLogger("popmq.tls")
 

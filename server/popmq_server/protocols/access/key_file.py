@@ -8,11 +8,9 @@ allow = ["receive:orders/billing"]
 expires = 2027-01-31T00:00:00Z      optional, as are the limits: connections, calls_per_s, bytes_in_flight
 """
 
-import os
 import pathlib
 import re
 import secrets
-import stat
 import tomllib
 from argparse import ArgumentTypeError
 from collections import Counter
@@ -20,6 +18,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from popmq_server.private_file import read_private
 from popmq_server.protocols.access.access_keys import (
     NEVER_MS,
     SECRETS_MAX,
@@ -30,22 +29,6 @@ from popmq_server.protocols.access.key_limits import LIMIT_MAX, NO_LIMITS, KeyLi
 from popmq_server.protocols.access.proofs import Secret
 from popmq_server.settings import size
 
-#: Changes when a file is replaced or written to; None: there is no such file.
-FileVersion = tuple[int, int, int] | None
-
-
-def file_version(path: pathlib.Path) -> FileVersion:
-    """The current version of a file that operators replace while the broker runs: access keys, a certificate.
-
-    Callers compare versions when they need the file; there is no thread. It costs one system call.
-    """
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns
-
-
 SECRET_CHARACTERS_MIN = 8
 _FIELDS = {"secret", "secret_hash", "certificates", "allow", "expires", *KeyLimits._fields}
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -55,17 +38,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 def read(path: pathlib.Path) -> dict[str, Key]:
     """Reads the keys of a file, by name. Raises ValueError: one sentence, which quotes no secret."""
     try:
-        with path.open("rb") as file:
-            found = os.fstat(file.fileno())
-            mode = stat.S_IMODE(found.st_mode)
-            # A file of root that the broker's group may read is how Kubernetes mounts secrets for a user.
-            if mode & (0o077 if found.st_uid == os.geteuid() else 0o037):
-                raise ValueError(f"others may read {path} (mode {mode:o}): chmod 600 {path}")
-            tables = tomllib.loads(file.read().decode("utf-8-sig"))
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}; name a file that is there with --access-keys") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8") from None
+        tables = tomllib.loads(read_private(path, "--access-keys"))
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
     if not tables:

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from popmq_server.clock import Clock, SystemClock, stopwatch
 from popmq_server.errors import StartError
 from popmq_server.monitoring.metrics import KeyNumbers
+from popmq_server.private_file import file_version
 from popmq_server.protocols.access.access_keys import REMEMBERED_MAX, Key, unauthenticated
-from popmq_server.protocols.access.key_file import file_version, read
+from popmq_server.protocols.access.key_file import read
 from popmq_server.protocols.access.proofs import PROOF, SIGNATURE, read_claim
 
 log = logging.getLogger("popmq.access")
