@@ -72,7 +72,7 @@ def rows() -> Iterator[Running]:
         lambda raw: checkpoint.decode_lease(5, 0, memoryview(raw), 9),
         lambda raw: checkpoint.decode_lease(NEVER, 0, memoryview(raw), 9),
         lambda raw: history_rows.read(HIST_KEY.pack(TOPIC_ID, 0, 0, 1, 0), raw),
-        outgoing.unpack,
+        outgoing.unpack_message,
         fields.outgoing,
     ]
 
@@ -134,7 +134,7 @@ def _sound_rows() -> list[list[bytes]]:
 
     kv: Any = Kv()
     history_rows.add(kv, TOPIC_ID, 0, row)
-    packed = outgoing.pack(fields.outgoing(data))
+    packed = outgoing.pack_message(fields.outgoing(data))
     bits = checkpoint.encode_lease(0, checkpoint.Lease(5, 0b1011), 9)
     owned = checkpoint.encode_lease(0, checkpoint.Lease(NEVER, 0b1011), 9)
     record = b"".join(message.record(TOPIC_ID, 5, data))

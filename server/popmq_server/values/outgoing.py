@@ -44,8 +44,8 @@ class Outgoing(NamedTuple):
 _PACKED = struct.Struct(">8sBBIQHB")  # tag hash, hashes, flags, priority, due ms, lengths of id and message group
 
 
-def pack(message: Outgoing) -> bytes:
-    """Encodes a message that is stored outside the log (delayed, half); `unpack` is its inverse."""
+def pack_message(message: Outgoing) -> bytes:
+    """Encodes a message that is stored outside the log (delayed, half); `unpack_message` is its inverse."""
     extra = message.extra or Extra()
     texts = message.message_id.encode(), extra.message_group.encode()
     head = _PACKED.pack(
@@ -60,7 +60,7 @@ def pack(message: Outgoing) -> bytes:
     return b"".join((head, *message.hashes, *texts, message.data))
 
 
-def unpack(raw: bytes) -> Outgoing:
+def unpack_message(raw: bytes) -> Outgoing:
     """Decodes a packed message. `delay_ms`, `check_after_ms` and `lite_topic` are not packed: callers store those they
     need.
     """

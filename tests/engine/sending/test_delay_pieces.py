@@ -137,7 +137,7 @@ def test_firing_that_raises_is_put_off_and_everything_else_goes_on(rig: Rig, mon
     rig.pop(invisible_ms=SECOND)
     send(rig, later("a", delay_ms=SECOND))
     with monkeypatch.context() as patched:
-        patched.setattr(placing, "append", lambda *_: 1 / 0)
+        patched.setattr(placing.Placing, "make_visible", lambda *_: 1 / 0)
         rig.advance(SECOND)
         assert bodies(rig.pop()) == ["x"], "the lease was revived all the same"
         assert waiting(rig) == (1, 0)

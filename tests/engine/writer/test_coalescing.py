@@ -204,11 +204,11 @@ def test_sends_of_a_batch_are_one_append_for_each_queue(rig: Rig, monkeypatch: p
     rig.do(ask.CreateTopic("t", 3, False, MINUTE))
     appended: list[int] = []
 
-    def append(*given: Any) -> int:
+    def enqueue(*given: Any) -> int:
         appended.append(len(given[3]))
-        return topic.append(*given)
+        return topic.enqueue(*given)
 
-    monkeypatch.setattr(send, "append", append)
+    monkeypatch.setattr(send, "enqueue", enqueue)
     assert len(places(rig, [sending(text) for text in numbered("m", 10)])) == 10
     assert (sum(appended), len(appended)) == (10, 3)
 

@@ -10,7 +10,6 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.contract.commands import Send, UpdateTopic
-from popmq_server.embedded.rules.sending import send
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store import lmdb as storage
 from popmq_server.embedded.writer import handlers
@@ -112,7 +111,7 @@ def test_a_request_on_which_the_broker_fails_is_answered_internal_and_its_neighb
 ) -> None:
     """A bug in one handler, after it has written: the transaction is thrown away, and the others run again."""
     if lane == "Send":
-        fail_after(monkeypatch, Send, send.send, lambda command: command.entries[0].message_id == "bug")
+        fail_after(monkeypatch, Send, handlers.HANDLERS[Send], lambda command: command.entries[0].message_id == "bug")
     else:
         fail_after(monkeypatch, UpdateTopic, handlers.HANDLERS[UpdateTopic], lambda command: command.queues == 9)
     poison = {

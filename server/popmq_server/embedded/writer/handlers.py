@@ -39,6 +39,7 @@ from popmq_server.contract.commands import (
     RunSchedule,
     Send,
     SendBack,
+    Sent,
     SetConsumeMode,
     SetFilter,
     Stage,
@@ -80,6 +81,7 @@ from popmq_server.embedded.rules.delivery import (
 )
 from popmq_server.embedded.rules.inspect import browse, look_up, stats, trace, why
 from popmq_server.embedded.rules.lite import lite_pop, lite_sync
+from popmq_server.embedded.rules.lite.lite_send import LitePlacing
 from popmq_server.embedded.rules.operate import end_lease, idle_subscriptions, message_groups, purge, redrive
 from popmq_server.embedded.rules.pulling import (
     consume_mode,
@@ -89,9 +91,16 @@ from popmq_server.embedded.rules.pulling import (
 )
 from popmq_server.embedded.rules.schedules import schedules
 from popmq_server.embedded.rules.sending import check_back, delay, end_transaction, send, stages, transaction
+from popmq_server.embedded.rules.sending.placing import Placing
 from popmq_server.embedded.rules.topics import consumer_groups, topic_lifecycle
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.values.leased import Leased
+
+
+def send_messages(tx: Tx, command: Send) -> Sent:
+    """Stores messages: in lite topics, or in the queues of a topic."""
+    topic = send.expect_topic(tx, command.topic)
+    return send.send(tx, command, topic, LitePlacing if topic.type == "LITE" else Placing)
 
 
 def pop_messages(tx: Tx, command: Pop) -> Leased:
@@ -102,7 +111,7 @@ def pop_messages(tx: Tx, command: Pop) -> Leased:
 
 
 BY_WRITER = (
-    Send.by(send.send)
+    Send.by(send_messages)
     | Pop.begun_by(pop_messages)
     | Ack.by(lease.ack)
     | ChangeInvisibleTime.by(lease.change)

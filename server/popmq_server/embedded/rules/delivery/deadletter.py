@@ -19,7 +19,7 @@ from popmq_server.contract.commands import Position
 from popmq_server.embedded.rules.delivery import lease_history
 from popmq_server.embedded.rules.topics import quarantine, readers
 from popmq_server.embedded.rules.topics.log import Log, located
-from popmq_server.embedded.rules.topics.topic import append
+from popmq_server.embedded.rules.topics.topic import enqueue
 from popmq_server.embedded.rules.topics.topic_lifecycle import ensure_dead_letter_topic
 from popmq_server.embedded.state import marks, topic_counts
 from popmq_server.embedded.state.space import GROW, messages_bytes
@@ -82,7 +82,7 @@ def dead_letter(
         message = fields.outgoing(read[1])
         found.append(Outgoing(read[1] + origin, message.tag_hash, message.hashes, message.message_id))
     if found:
-        append(tx, ensure_dead_letter_topic(tx, group), 0, tuple(found))
+        enqueue(tx, ensure_dead_letter_topic(tx, group), 0, tuple(found))
         readers.count(tx, (ck.group_id, ck.topic_id), dead=len(found))
     lease_history.write_members(tx, ck, bits, lease or Lease(tx.now_ms, 0), how, reason)
 

@@ -341,7 +341,7 @@ def _not_visible(tx: Tx, command: WhyPiece, spotted: Spotted) -> MessageLife | N
             due_ms=due_ms,
             groups=[],
         )
-    half, raw = transaction.find(tx, *HALF_KEY.unpack(spotted.key)), tx.kv.get("hmsg", spotted.key)
+    half, raw = transaction.find_half(tx, *HALF_KEY.unpack(spotted.key)), tx.kv.get("hmsg", spotted.key)
     if half is None or raw is None or packed_message_id(raw[U32.size :]) != command.message_id:
         return None
     return MessageLife(

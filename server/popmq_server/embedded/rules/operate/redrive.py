@@ -46,7 +46,8 @@ from popmq_server.embedded.rules.delivery.deadletter import Origin
 from popmq_server.embedded.rules.delivery.subscription import bind
 from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.operate import holders
-from popmq_server.embedded.rules.sending import delay, placing, unique
+from popmq_server.embedded.rules.sending import delay, unique
+from popmq_server.embedded.rules.sending.placing import Placing
 from popmq_server.embedded.rules.topics import index, log, readers
 from popmq_server.embedded.rules.topics.chunk import append_bare
 from popmq_server.embedded.rules.topics.log import Log, entries, over_hole
@@ -364,7 +365,7 @@ def _commit(tx: Tx, origin: Topic, dead_letters: list[DeadLetter]) -> None:
             visible.append(message)
         else:
             unique.Ids(tx, origin).move(message, place)
-    for message, place in zip(visible, placing.append(tx, origin, list(enumerate(visible))), strict=True):
+    for message, place in zip(visible, Placing(tx, origin).make_visible(list(enumerate(visible))), strict=True):
         unique.Ids(tx, origin).move(message, place)
 
 

@@ -26,8 +26,11 @@ from popmq_server.contract.commands import (
     queries,
 )
 from popmq_server.contract.commands.numbers import Rows, ScheduleRow
+from popmq_server.embedded.rules.lite.lite_send import LitePlacing
 from popmq_server.embedded.rules.schedules import cron
 from popmq_server.embedded.rules.sending import placing, size_limit
+from popmq_server.embedded.rules.sending.placing import Placing
+from popmq_server.embedded.rules.sending.send import expect_topic
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.embedded.state.state import first_occurrence
 from popmq_server.embedded.state.tx import Tx
@@ -36,18 +39,17 @@ from popmq_server.errors import (
     Refused,
     invalid,
     schedule_not_found,
-    topic_not_found,
 )
 from popmq_server.values import permission
 from popmq_server.values.message import Extra, length_prefixed
 from popmq_server.values.outgoing import (
     Outgoing,
     name_hash,
-    pack,
+    pack_message,
     tag_hash,
-    unpack,
+    unpack_message,
 )
-from popmq_server.values.records import Schedule, Topic
+from popmq_server.values.records import Schedule
 
 #: Maximum number of schedules. A change of one may examine all of them, which takes some milliseconds.
 SCHEDULES_MAX = 10_000
@@ -82,7 +84,7 @@ def create(tx: Tx, command: CreateSchedule) -> CreatedSchedule:
         raise invalid(str(error), field="time_zone", action="name one such as Europe/Berlin, or UTC") from None
     except cron.CronError as error:
         raise invalid(str(error), field="cron", action="give five fields such as 0 9 * * 1-5, or @daily") from None
-    topic = _topic(tx, command.topic)
+    topic = expect_topic(tx, command.topic)
     if (refused := placing.refusal(topic, command.message.extra or Extra())) is not None:
         refused.field = f"schedule.message.{refused.field}"
         raise refused
@@ -92,7 +94,7 @@ def create(tx: Tx, command: CreateSchedule) -> CreatedSchedule:
         command.name, command.cron, command.zone, command.topic, command.missed, tx.wall_ms, extra.lite_topic
     )
     put(tx, found_next(tx, schedule))
-    body = pack(_hashed(command.message))
+    body = pack_message(_hashed(command.message))
     tx.kv.put("cronmsg", command.name.encode(), U32.pack(zlib.crc32(body)) + body)
     return CreatedSchedule(tx.state.schedules[command.name], False)
 
@@ -108,7 +110,7 @@ def _differing(tx: Tx, existing: Schedule, wanted: CreateSchedule) -> str:
     """The settings in which a creation differs from the existing schedule, as a text; "" if there are none."""
     names = [name for name in ("cron", "zone", "topic", "missed") if getattr(existing, name) != getattr(wanted, name)]
     kept = read(tx, existing.name)
-    if kept is None or pack(kept) != pack(_hashed(wanted.message)):
+    if kept is None or pack_message(kept) != pack_message(_hashed(wanted.message)):
         names.append("message")
     return ", ".join(names)
 
@@ -216,7 +218,7 @@ def opened(raw: bytes) -> Outgoing | None:
     """Decodes a value of `cronmsg`; None if its checksum does not match."""
     if len(raw) < U32.size or zlib.crc32(raw[U32.size :]) != U32.unpack_from(raw)[0]:
         return None
-    return unpack(raw[U32.size :])
+    return unpack_message(raw[U32.size :])
 
 
 def message_at(tx: Tx, schedule: Schedule, at_ms: int, suffix: str = "") -> Outgoing:
@@ -253,17 +255,11 @@ def _entry(name: str, value: str) -> bytes:
 
 def send(tx: Tx, schedule: Schedule, message: Outgoing) -> None:
     """Appends one message to the schedule's topic. Raises Refused; then nothing was sent."""
-    topic = _topic(tx, schedule.topic)
+    topic = expect_topic(tx, schedule.topic)
     permission.check_send(topic)
     size_limit.make(tx, topic, (message,))
-    (place,) = placing.place(tx, topic, (message,))
+    kind = LitePlacing if topic.type == "LITE" else Placing
+    (place,) = kind(tx, topic).place((message,))
     if isinstance(place, Refused):
         raise place
     size_limit.stored(tx, topic, (message,))
-
-
-def _topic(tx: Tx, name: str) -> Topic:
-    topic = tx.topic(name)
-    if topic is None or topic.is_dead_letter:
-        raise topic_not_found(name)
-    return topic

@@ -33,7 +33,7 @@ from popmq_server.embedded.rules.sending.transaction import (
     GIVEN_UP,
     Half,
 )
-from popmq_server.embedded.rules.topics.topic import append
+from popmq_server.embedded.rules.topics.topic import enqueue
 from popmq_server.embedded.rules.topics.topic_lifecycle import ensure_give_up_topic
 from popmq_server.embedded.state.jobs import RETRY_MS, Job, Timed
 from popmq_server.embedded.state.space import GROW, messages_bytes
@@ -178,7 +178,7 @@ def _give_up_half(tx: Tx, half: Half, reason: str) -> str:
         transaction.set_aside(tx, half)
         return ""
     origin = origin_bytes(topic.name, 0, 0, half.checks, half.stored_ms, "", reason, tx.now_ms)
-    append(tx, ensure_give_up_topic(tx), 0, (message._replace(data=message.data + origin, extra=None),))
+    enqueue(tx, ensure_give_up_topic(tx), 0, (message._replace(data=message.data + origin, extra=None),))
     transaction.remove(tx, half)
     return f"topic {topic.name}: message {message.message_id!r} was given up: {reason}"
 
@@ -187,7 +187,7 @@ def count(tx: Tx, command: CountChecks) -> None:
     """Counts checks that were written to a live stream; skips those already counted or of ended transactions."""
     for text, number in command.checks:
         txn = read_transaction(text)
-        half = transaction.find(tx, txn.topic_id, txn.txn_id) if txn else None
+        half = transaction.find_half(tx, txn.topic_id, txn.txn_id) if txn else None
         if txn and half and half.nonce == txn.nonce and half.checks == number - 1 < CHECKS_MAX:
             transaction.change(tx, half, number, half.next_ms)
 

@@ -1,6 +1,6 @@
 """Delayed messages: `sched` holds messages that are not visible yet, ordered by due time.
 
-    Send, commit ──▶ keep ──▶ due already?  ─ yes ─▶ visible at once (placing.append)
+    Send, commit ──▶ keep ──▶ due already?  ─ yes ─▶ visible at once (placing.py)
                                │ no
                                ▼
         sched    clock + due + id + T → crc32, stored ms, nonce, message        tsched   T + clock + due + id → hash
@@ -48,9 +48,9 @@ from popmq_server.values.handles import (
 from popmq_server.values.outgoing import (
     Outgoing,
     hash8,
-    pack,
+    pack_message,
     packed_message_id,
-    unpack,
+    unpack_message,
 )
 from popmq_server.values.records import Topic, TopicStat
 
@@ -87,7 +87,7 @@ def keep(tx: Tx, topic: Topic, message: Outgoing) -> Place | None:
         return None
     tx.room.demand(GROW, messages_bytes([value_bytes(len(message.data))]))
     handle = RecallHandle(topic.topic_id, clock, due_ms, tx.next("sched_id"), nonce())
-    body = _HEAD.pack(tx.now_ms, handle.nonce) + pack(message)
+    body = _HEAD.pack(tx.now_ms, handle.nonce) + pack_message(message)
     tx.kv.put("sched", _key(handle), U32.pack(zlib.crc32(body)) + body)
     tx.kv.put("tsched", TSCHED_KEY.pack(*handle[:4]), hash8(message.message_id))
     topic_counts.add(tx, topic.topic_id, delayed=1)
@@ -125,7 +125,7 @@ def read(raw: bytes) -> Outgoing | None:
     """Decodes a value of `sched`; None if its checksum does not match."""
     if len(raw) < _MESSAGE_AT or zlib.crc32(raw[_HEAD_AT:]) != U32.unpack_from(raw)[0]:
         return None
-    return unpack(raw[_MESSAGE_AT:])
+    return unpack_message(raw[_MESSAGE_AT:])
 
 
 def message_id_of(raw: memoryview) -> str:

@@ -17,10 +17,10 @@ from popmq_server.contract.commands import (
 )
 from popmq_server.embedded.rules.sending import (
     delay,
-    placing,
     transaction,
     unique,
 )
+from popmq_server.embedded.rules.sending.placing import Placing
 from popmq_server.embedded.rules.sending.transaction import Half
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.embedded.state.tx import Tx
@@ -41,7 +41,7 @@ def _end(tx: Tx, entry: End) -> Ended | Refused:
             field="transaction_id",
             action="pass the transaction id unchanged, as Send or the check returned it",
         )
-    half = transaction.find(tx, txn.topic_id, txn.txn_id)
+    half = transaction.find_half(tx, txn.topic_id, txn.txn_id)
     if half is None or half.nonce != txn.nonce:
         return _repeated(tx, txn, entry)
     if half.topic_id not in tx.state.topics:  # deleted, and not removed yet
@@ -96,7 +96,7 @@ def _commit(tx: Tx, half: Half) -> Ended | Refused:
     if not tx.room.has(GROW, messages_bytes([value_bytes(len(message.data))])):
         return tx.room.refusal()
     transaction.remove(tx, half)
-    place = delay.keep(tx, topic, message) or placing.append(tx, topic, [(0, message)])[0]
+    place = delay.keep(tx, topic, message) or Placing(tx, topic).make_visible([(0, message)])[0]
     ended = Ended(message.message_id, place)
     transaction.remember(tx, half, True, ended)
     unique.Ids(tx, topic).move(message, place, transaction_text(half.transaction))

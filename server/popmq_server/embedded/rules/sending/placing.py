@@ -1,9 +1,9 @@
 """Places messages by the type of their topic, where plain sends need more than the next queue.
 
-    plain                     the next queue in turn, together with its request (topic.py does this itself)
+    plain                     the next queue in turn, together with its request (send.py does this itself)
     message group   FIFO      the queue of the group's hash: one group, one queue, one order
     priority        PRIORITY  the queue of its number; higher numbers go to the last queue (priority.py)
-    lite topic      LITE      the one queue of the lite topic, created if it does not exist (lite_topics.py)
+    lite topic      LITE      the one queue of the lite topic, created if it does not exist (lite_send.py)
     delayed         all types but NORMAL and LITE: `sched`, until it is due (delay.py)
     half message    all types but NORMAL and LITE: `half`, until it is committed (transaction.py), then as any other
     known id        topics with unique ids: stored once (unique.py)
@@ -11,12 +11,12 @@
 A topic refuses entries that its type does not support; the other entries of the request are stored.
 """
 
+from typing import cast
+
 from popmq_server.contract.commands import Place
-from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.sending import delay, transaction, unique
 from popmq_server.embedded.rules.topics import quotas
-from popmq_server.embedded.rules.topics.topic import append as append_to_queue
-from popmq_server.embedded.rules.topics.topic import rotate
+from popmq_server.embedded.rules.topics.topic import enqueue, rotate
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import U64
 from popmq_server.errors import Refused, invalid
@@ -25,7 +25,8 @@ from popmq_server.values.message import Extra, check_lite_topic
 from popmq_server.values.outgoing import Outgoing, hash8
 from popmq_server.values.records import Topic
 
-_NONE = Extra()
+#: The rare fields of a message that has none of them.
+NO_EXTRA = Extra()
 #: For the action of a refusal: a topic type that allows the field.
 _TYPE_FOR = {
     "message_group": "FIFO",
@@ -45,31 +46,69 @@ def is_plain(topic: Topic, messages: tuple[Outgoing, ...]) -> bool:
     return {message.extra for message in messages} == {None}
 
 
-def place(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> tuple[Place | Refused, ...]:
-    """Stores the valid messages; returns the place of each, in order, or why it is refused."""
-    places: list[Place | Refused] = []
-    visible: list[tuple[int, Outgoing]] = []
-    repeats: list[tuple[int, int]] = []
-    ids = unique.Ids(tx, topic)
-    for number, message in enumerate(messages):
-        done: Place | Refused | None = refusal(topic, message.extra or _NONE) or quotas.too_large(topic, message)
-        done = done or _lite_quota(tx, topic, message)
-        if done is None and (first := ids.first(message, number)) != number:
-            repeats.append((number, first))
-            done = Place()
-        done = done or ids.known(message)
-        if done is None and (done := _kept(tx, topic, message)) is not None:
-            ids.remember(message, done)
-        elif done is None:
-            visible.append((number, message))
-        places.append(done or Place())
-    for number, stored in zip((number for number, _ in visible), append(tx, topic, visible), strict=True):
-        places[number] = stored
-        ids.remember(messages[number], stored)
-    for number, first in repeats:
-        stored_once = places[first]
-        places[number] = stored_once._replace(duplicate=True) if isinstance(stored_once, Place) else stored_once
-    return tuple(places)
+class Placing:
+    """Places messages in the queues of a topic. For LITE topics see lite_send.py."""
+
+    def __init__(self, tx: Tx, topic: Topic) -> None:
+        self._tx = tx
+        self._topic = topic
+
+    def place(self, messages: tuple[Outgoing, ...]) -> tuple[Place | Refused, ...]:
+        """Stores the valid messages; returns the place of each, in order, or why it is refused."""
+        places: list[Place | Refused] = []
+        new: list[int] = []
+        visible: list[tuple[int, Outgoing]] = []
+        repeats: list[tuple[int, int]] = []
+        ids = unique.Ids(self._tx, self._topic)
+        for number, message in enumerate(messages):
+            done: Place | Refused | None = self._refusal(message)
+            if done is None and (first := ids.first(message, number)) != number:
+                repeats.append((number, first))
+                done = Place()
+            done = done or ids.known(message)
+            if done is None:
+                new.append(number)
+                if (done := self._kept(message)) is None:
+                    visible.append((number, message))
+            places.append(done or Place())
+        for (number, _), stored in zip(visible, self.make_visible(visible), strict=True):
+            places[number] = stored
+        for number in new:
+            ids.remember(messages[number], cast(Place, places[number]))
+        for number, first in repeats:
+            stored_once = places[first]
+            places[number] = stored_once._replace(duplicate=True) if isinstance(stored_once, Place) else stored_once
+        return tuple(places)
+
+    def _refusal(self, message: Outgoing) -> Refused | None:
+        """Why the topic does not take a message, or None."""
+        return refusal(self._topic, message.extra or NO_EXTRA) or quotas.too_large(self._topic, message)
+
+    def _kept(self, message: Outgoing) -> Place | None:
+        """Stores a half or delayed message; returns its place, None for a visible message."""
+        if message.extra is not None and message.extra.transaction:
+            return transaction.begin(self._tx, self._topic, message)
+        return delay.keep(self._tx, self._topic, message)
+
+    def make_visible(self, messages: list[tuple[int, Outgoing]]) -> list[Place]:
+        """Makes messages visible, those of one queue together; returns their places in the given order."""
+        turn = -1
+        queues: dict[int, list[int]] = {}
+        for rank, (_, message) in enumerate(messages):
+            extra = message.extra or NO_EXTRA
+            if self._topic.type == "FIFO":
+                queue = queue_of(extra.message_group, self._topic.queues)
+            elif self._topic.type == "PRIORITY":
+                queue = priority.queue_of(extra.priority, self._topic.queues)
+            else:
+                queue = turn = turn if turn >= 0 else rotate(self._tx, self._topic)
+            queues.setdefault(queue, []).append(rank)
+        places = [Place()] * len(messages)
+        for queue, ranks in queues.items():
+            first = enqueue(self._tx, self._topic, queue, tuple(messages[rank][1] for rank in ranks))
+            for step, rank in enumerate(ranks):
+                places[rank] = Place(queue, first + step)
+        return places
 
 
 def refusal(topic: Topic, extra: Extra) -> Refused | None:
@@ -113,59 +152,6 @@ def _lite_refusal(topic: Topic, extra: Extra) -> Refused | None:
     except Refused as refused:
         return refused
     return None
-
-
-def _lite_quota(tx: Tx, topic: Topic, message: Outgoing) -> Refused | None:
-    """Creates the lite topic of a message if needed; the refusal if the quota is used up."""
-    if topic.type != "LITE":
-        return None
-    lite_topic = lite_topics.ensure(tx, topic, (message.extra or _NONE).lite_topic)
-    return lite_topic if isinstance(lite_topic, Refused) else None
-
-
-def _kept(tx: Tx, topic: Topic, message: Outgoing) -> Place | None:
-    """Stores a half or delayed message; returns its place, None for a visible message."""
-    if message.extra is not None and message.extra.transaction:
-        return transaction.begin(tx, topic, message)
-    return delay.keep(tx, topic, message)
-
-
-def append(tx: Tx, topic: Topic, messages: list[tuple[int, Outgoing]]) -> list[Place]:
-    """Makes messages visible, those of one queue together; returns their places in the given order."""
-    if topic.type == "LITE":
-        return _append_lite(tx, topic, messages)
-    turn = -1
-    queues: dict[int, list[int]] = {}
-    for rank, (_, message) in enumerate(messages):
-        extra = message.extra or _NONE
-        if topic.type == "FIFO":
-            queue = queue_of(extra.message_group, topic.queues)
-        elif topic.type == "PRIORITY":
-            queue = priority.queue_of(extra.priority, topic.queues)
-        else:
-            queue = turn = turn if turn >= 0 else rotate(tx, topic)
-        queues.setdefault(queue, []).append(rank)
-    places = [Place()] * len(messages)
-    for queue, ranks in queues.items():
-        first = append_to_queue(tx, topic, queue, tuple(messages[rank][1] for rank in ranks))
-        for step, rank in enumerate(ranks):
-            places[rank] = Place(queue, first + step)
-    return places
-
-
-def _append_lite(tx: Tx, parent: Topic, messages: list[tuple[int, Outgoing]]) -> list[Place]:
-    """Makes messages of lite topics visible. The lite topics exist by now; each has one queue."""
-    names: dict[str, list[int]] = {}
-    for rank, (_, message) in enumerate(messages):
-        names.setdefault((message.extra or _NONE).lite_topic, []).append(rank)
-    places = [Place()] * len(messages)
-    for name, ranks in names.items():
-        child = lite_topics.find(tx, parent, name)
-        assert child is not None
-        first = append_to_queue(tx, child, 0, tuple(messages[rank][1] for rank in ranks))
-        for step, rank in enumerate(ranks):
-            places[rank] = Place(0, first + step)
-    return places
 
 
 def queue_of(message_group: str, queues: int) -> int:

@@ -13,7 +13,8 @@ Each piece is bounded, and the writer runs it between client commands: a batch o
 
 import itertools
 
-from popmq_server.embedded.rules.sending import delay, placing, stages, unique
+from popmq_server.embedded.rules.sending import delay, stages, unique
+from popmq_server.embedded.rules.sending.placing import Placing
 from popmq_server.embedded.rules.topics import quarantine
 from popmq_server.embedded.state.jobs import RETRY_MS, Job, Timed
 from popmq_server.embedded.state.space import GROW, messages_bytes
@@ -106,7 +107,7 @@ def _publish(tx: Tx, topic: Topic, number: int, blocks: list[tuple[bytes, bytes]
             ids.remember(message, kept)
         else:
             visible.append((index, message))
-    for (_, message), stored in zip(visible, placing.append(tx, topic, visible), strict=True):
+    for (_, message), stored in zip(visible, Placing(tx, topic).make_visible(visible), strict=True):
         ids.remember(message, stored)
 
 

@@ -6,7 +6,7 @@ messages does not delay requests, even if they became due while the broker was d
 due times.
 
     sched   both clocks:  ▲due 10:00  ▲10:05  ▲10:05 …      merged by due time, up to the time of its clock
-            our clock:    ▲09:58  ▲10:02 …                  → one list per topic → placing.append
+            our clock:    ▲09:58  ▲10:02 …                  → one list per topic → Placing.make_visible
 
 A wall clock that is slower than the broker's time holds up the messages that need both clocks. It may be corrected at
 any moment without notice, so while such a message is overdue, the job checks the wall clock every WALL_LOOK_MS.
@@ -21,7 +21,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from popmq_server.embedded.rules.sending import delay, placing
+from popmq_server.embedded.rules.sending import delay
+from popmq_server.embedded.rules.sending.placing import Placing
 from popmq_server.embedded.rules.topics import quarantine
 from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.jobs import (
@@ -121,7 +122,7 @@ def _release(tx: Tx, due: list[_DueMessage]) -> list[int]:
     for topic_id, count in gone.items():
         topic_counts.add(tx, topic_id, delayed=-count)
     for topic_id, messages in ready.items():
-        placing.append(tx, tx.state.topics[topic_id], list(enumerate(messages)))
+        Placing(tx, tx.state.topics[topic_id]).make_visible(list(enumerate(messages)))
     return late_ms
 
 

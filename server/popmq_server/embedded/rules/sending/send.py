@@ -1,8 +1,8 @@
 """Send: stores a request's messages in a topic, once, however often the request is retried.
 
     Send ──▶ request number answered before?            ──▶ the first answer
-         ──▶ plain messages: one queue, in order            (topic.append)
-         ──▶ the others: by message group, priority, time   (placing.place)
+         ──▶ plain messages: one queue, in order            (topic.enqueue)
+         ──▶ the others: by message group, priority, time   (placing.Placing)
 
     several Sends of a commit batch, each of one plain message ──▶ one append for each queue (send_all)
 
@@ -15,8 +15,9 @@ from typing import cast
 
 from popmq_server.contract.commands import Place, Send, Sent
 from popmq_server.embedded.rules.sending import dedup, placing, size_limit
+from popmq_server.embedded.rules.sending.placing import Placing
 from popmq_server.embedded.rules.topics import quotas
-from popmq_server.embedded.rules.topics.topic import append, rotate
+from popmq_server.embedded.rules.topics.topic import enqueue, rotate
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import U64, hash16
 from popmq_server.errors import Refused, invalid, topic_not_found
@@ -25,11 +26,11 @@ from popmq_server.values.outgoing import Outgoing
 from popmq_server.values.records import Topic
 
 
-def send(tx: Tx, command: Send) -> Sent:
-    """Stores the valid entries of a request; a repeated request number stores nothing."""
-    topic = tx.topic(command.topic)
-    if topic is None or topic.is_dead_letter:
-        raise topic_not_found(command.topic)
+def send(tx: Tx, command: Send, topic: Topic, kind: type[Placing]) -> Sent:
+    """Stores the valid entries of a request; a repeated request number stores nothing.
+
+    `topic`: that of the request (`expect_topic`). `kind`: what places messages that are not plain.
+    """
     _check_types(topic, command.types)
     messages: tuple[Outgoing, ...] = command.valid  # type: ignore[assignment]  # hashed by loop/hashes.py
     key = b""
@@ -40,20 +41,30 @@ def send(tx: Tx, command: Send) -> Sent:
     permission.check_send(topic)  # after the look-up: a request that was stored before still gets its answer
     if not messages:
         return Sent(0, 0, False)
-    quotas.check_send(tx, topic, messages)
-    size_limit.make(tx, topic, messages)
+    limited = topic.send_messages_per_s or topic.send_bytes_per_s or topic.bytes_max
+    if limited:
+        quotas.check_send(tx, topic, messages)
+        size_limit.make(tx, topic, messages)
     if placing.is_plain(topic, messages):
         queue = rotate(tx, topic)
-        sent = Sent(queue, append(tx, topic, queue, messages), False)
+        sent = Sent(queue, enqueue(tx, topic, queue, messages), False)
     else:
-        sent = Sent(0, 0, False, placing.place(tx, topic, messages))
-    if topic.send_messages_per_s or topic.send_bytes_per_s or topic.bytes_max:
+        sent = Sent(0, 0, False, kind(tx, topic).place(messages))
+    if limited:
         stored = _stored(messages, sent.places)
         size_limit.stored(tx, topic, stored)
         quotas.sent(tx, topic, stored)
     if key:
         dedup.remember(tx, key, topic, len(messages), sent)
     return sent
+
+
+def expect_topic(tx: Tx, name: str) -> Topic:
+    """The topic to which messages may be sent. Raises Refused."""
+    topic = tx.topic(name)
+    if topic is None or topic.is_dead_letter:
+        raise topic_not_found(name)
+    return topic
 
 
 def send_all(tx: Tx, command: Send) -> list[Sent]:
@@ -72,7 +83,7 @@ def send_all(tx: Tx, command: Send) -> list[Sent]:
     queues = [number % topic.queues for number in range(turn, turn + len(messages))]
     offsets: dict[int, Iterator[int]] = {}
     for start, queue in enumerate(queues[: topic.queues]):
-        offsets[queue] = count(append(tx, topic, queue, messages[start :: topic.queues]))
+        offsets[queue] = count(enqueue(tx, topic, queue, messages[start :: topic.queues]))
     return [Sent(queue, next(offsets[queue]), False) for queue in queues]
 
 

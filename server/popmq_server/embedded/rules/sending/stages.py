@@ -53,7 +53,7 @@ from popmq_server.embedded.store.keys import (
 from popmq_server.errors import Refused, invalid, topic_not_found
 from popmq_server.values import permission
 from popmq_server.values.message import Extra
-from popmq_server.values.outgoing import Outgoing, pack, unpack
+from popmq_server.values.outgoing import Outgoing, pack_message, unpack_message
 from popmq_server.values.records import Topic
 
 #: The size of a block, the least that publishing moves at once, also when the store is nearly full.
@@ -161,7 +161,7 @@ def _blocks(messages: list[Outgoing]) -> Iterator[bytes]:
     rows: list[bytes] = []
     size = 0
     for message in messages:
-        packed = pack(message)
+        packed = pack_message(message)
         if rows and (len(rows) == BLOCK_MESSAGES_MAX or size + len(packed) > BLOCK_BYTES_MAX):
             yield _checked(rows)
             rows, size = [], 0
@@ -183,7 +183,7 @@ def read_block(raw: bytes) -> list[Outgoing] | None:
     while at < len(raw):
         delay_ms, length = _ENTRY.unpack_from(raw, at)
         at += _ENTRY.size + length
-        message = unpack(raw[at - length : at])
+        message = unpack_message(raw[at - length : at])
         if delay_ms:
             message = message._replace(extra=(message.extra or _NONE)._replace(delay_ms=delay_ms))
         found.append(message)

@@ -47,10 +47,10 @@ from popmq_server.values.handles import (
 from popmq_server.values.message import Extra
 from popmq_server.values.outgoing import (
     Outgoing,
-    pack,
+    pack_message,
     packed_data,
     packed_message_id,
-    unpack,
+    unpack_message,
 )
 from popmq_server.values.records import Topic, TopicStat
 
@@ -105,14 +105,14 @@ def begin(tx: Tx, topic: Topic, message: Outgoing) -> Place:
     extra = message.extra or Extra()
     next_ms = tx.now_ms + (extra.check_after_ms or FIRST_CHECK_MS)
     half = Half(topic.topic_id, tx.next("txn_id"), tx.now_ms, nonce(), extra.delay_ms, checks=0, next_ms=next_ms)
-    packed = pack(message)
+    packed = pack_message(message)
     tx.kv.put("hmsg", half.key, U32.pack(zlib.crc32(packed)) + packed)
     _put(tx, half)
     topic_counts.add(tx, topic.topic_id, half=1)
     return Place(transaction_id=transaction_text(half.transaction))
 
 
-def find(tx: Tx, topic_id: int, txn_id: int) -> Half | None:
+def find_half(tx: Tx, topic_id: int, txn_id: int) -> Half | None:
     """A half message whose transaction has not ended."""
     raw = tx.kv.get("half", HALF_KEY.pack(topic_id, txn_id))
     return None if raw is None else decode(topic_id, txn_id, raw)
@@ -127,7 +127,7 @@ def read(raw: bytes | memoryview) -> Outgoing | None:
     """Decodes a value of `hmsg`; None if its checksum does not match."""
     if len(raw) < U32.size or zlib.crc32(raw[U32.size :]) != U32.unpack_from(raw)[0]:
         return None
-    return unpack(bytes(raw[U32.size :]))
+    return unpack_message(bytes(raw[U32.size :]))
 
 
 def change(tx: Tx, half: Half, checks: int, next_ms: int) -> Half:
@@ -206,7 +206,7 @@ def due(tx: Tx, lane: int, count: int) -> list[Half]:
         if due_ms > tx.now_ms or len(found) == count:
             break
         found.append((lane or U32.unpack(value)[0], txn_id))
-    return [half for where in found if (half := find(tx, *where)) is not None]
+    return [half for where in found if (half := find_half(tx, *where)) is not None]
 
 
 def older(tx: Tx, topic_id: int, before_ms: int, count: int) -> list[Half]:

@@ -1,6 +1,6 @@
 """The queues of a topic: appends messages, and is the one module that writes the ends of queues.
 
-append  → stages messages: assigns offsets in a queue, keeps the bytes in `staged`
+enqueue → stages messages: assigns offsets in a queue, keeps the bytes in `staged`
 flush   → writes the staged messages of each topic to the log (chunk.py): three puts for a commit to one queue, for
           any number of messages
 
@@ -28,7 +28,7 @@ def rotate(tx: Tx, topic: Topic, requests: int = 1) -> int:
     return turn % topic.queues
 
 
-def append(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) -> int:
+def enqueue(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) -> int:
     """Stages messages for a queue; returns the offset of the first.
 
     It assigns offsets before the bytes are written; the same commit makes both durable, or neither. Raises Refused if
