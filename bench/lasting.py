@@ -112,6 +112,7 @@ async def lasting(broker: BrokerProcess, folder: Path, seconds: float) -> list[S
             while time.monotonic() < began + seconds:
                 await asyncio.sleep(SAMPLE_S)
                 (topic,) = (await client.broker.stats(topic="flow")).topics
+                assert topic.bytes is not None, "the embedded engine knows it"
                 data = (folder / "popmq.mdb").stat().st_blocks * 512
                 samples.append(Sample(time.monotonic() - began, moved, data, topic.bytes))
 

@@ -146,12 +146,12 @@ class Job:
         if not all(self._batches):
             return False  # until its query has read something a group is unknown, or has zeros
         group, windows = (self._client.broker.stats(TOPIC, name).groups[0] for name in (GROUP, delays.GROUP))
-        waiting = group.ready + group.retry + group.backoff
+        left = group.backlog + windows.ready
         self._news = (
-            f"micro-batch {len(self._batches[0]) + 1}: {waiting:,} wait in the broker, {group.in_flight:,} are leased "
-            f"by Spark, {windows.ready:,} are to be added up"
+            f"micro-batch {len(self._batches[0]) + 1}: {group.backlog:,} are unfinished in the broker, "
+            f"{group.in_flight:,} of them leased by Spark, {windows.ready:,} are to be added up"
         )
-        return self._sent.done == self._sent.total and waiting + group.in_flight + windows.ready == 0
+        return self._sent.done == self._sent.total and left == 0
 
     def _follow(self, queries: Queries) -> None:
         """Counts what the queries have done; starts again what Spark has given up."""

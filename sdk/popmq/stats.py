@@ -1,5 +1,5 @@
 """Numbers of a broker, what it holds leased, and the histories of messages. Rates are per second over the last minute,
-`…_ms` since 1970 UTC.
+`…_ms` since 1970 UTC. A number is None if the broker's engine does not know it; the embedded engine knows all of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,42 +28,49 @@ class TopicStats:
     messages: int
     sent_per_s: float
     queues: Sequence[QueueStats]
-    delayed: int = 0  # scheduled for later
-    half: int = 0  # in transactions that are not ended
-    bytes: int = 0  # stored
+    delayed: int | None = 0  # scheduled for later
+    half: int | None = 0  # in transactions that are not ended
+    bytes: int | None = 0  # stored
     lite_topics: int = 0  # of a LITE topic: how many there are; the other numbers are their sums
     abandoned: int = 0  # not read by groups whose subscriptions expired
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStats:
-    """One group in one topic; ready + retry + backoff + in_flight + waiting is what it still has to do."""
+    """One group in one topic; the `backlog` is what it still has to do."""
 
     group: str
     topic: str
     ready: int = 0  # not popped yet
-    in_flight: int = 0  # leased, not acked; with those of owners
+    in_flight: int | None = 0  # leased, not acked; with those of owners
     retry: int = 0  # in the retry topic, deliverable
-    backoff: int = 0  # released with a delay that is not over
-    delayed: int = 0  # of the topic, scheduled for later
+    backoff: int | None = 0  # released with a delay that is not over
+    delayed: int | None = 0  # of the topic, scheduled for later
     dead: int = 0  # in the dead-letter topic, of all topics of the group
-    acked: int = 0  # since the group exists
-    quarantined: int = 0  # stored bytes did not match their checksum
-    oldest_age: float = 0.0  # seconds since the oldest unfinished message was stored
+    acked: int | None = 0  # since the group exists
+    quarantined: int | None = 0  # stored bytes did not match their checksum
+    oldest_age: float | None = 0.0  # seconds since the oldest unfinished message was stored
     popped_per_s: float = 0.0
     acked_per_s: float = 0.0
     waiters: int = 0  # parked pops
     sessions: int = 0
     owners: int = 0
     waiting: int = 0  # FIFO: passed over because their message group was locked
-    filtered: int = 0  # passed over because they did not match the filter
+    filtered: int | None = 0  # passed over because they did not match the filter
     stopped: int = 0  # FIFO: message groups that a failure stopped
     mode: str = "POP"  # or PULL
-    read_ms: int = 0  # when it was last popped or pulled; 0 = not since the broker started
+    read_ms: int | None = 0  # when it was last popped or pulled; 0 = not since the broker started
     expires_ms: int = 0  # when the subscription expires unless a client reads it; 0 = it is in use, or never expires
-    bytes_behind: int = 0  # an estimate: `ready` × the mean size of the topic's messages
-    dropped: int = 0  # by retention, before they were finished
-    dead_blocked: int = 0  # among in_flight: lease over, no attempt left, and no room in the store for the dead letter
+    bytes_behind: int | None = 0  # an estimate: `ready` × the mean size of the topic's messages
+    dropped: int | None = 0  # by retention, before they were finished
+    dead_blocked: int | None = (
+        0  # among in_flight: lease over, no attempt left, and no room in the store for the dead letter
+    )
+
+    @property
+    def backlog(self) -> int:
+        """Unfinished messages: ready + retry + backoff + in_flight + waiting, as far as they are known."""
+        return self.ready + self.retry + (self.backoff or 0) + (self.in_flight or 0) + self.waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +91,16 @@ class BrokerInfo:
 class StoreStats:
     """The broker's store; counts are since its start."""
 
-    map_bytes: int
+    map_bytes: int | None
     used_bytes: int
     disk_free_bytes: int
-    commits: int
-    fsyncs: int
-    quarantined: int
-    revived: int = 0  # leases that ended by their deadline, and how late in sum
-    revived_late_ms: int = 0
-    delayed_released: int = 0  # delayed messages that became visible, and how late in sum
-    delayed_late_ms: int = 0
+    commits: int | None
+    fsyncs: int | None
+    quarantined: int | None
+    revived: int | None = 0  # leases that ended by their deadline, and how late in sum
+    revived_late_ms: int | None = 0
+    delayed_released: int | None = 0  # delayed messages that became visible, and how late in sum
+    delayed_late_ms: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +122,16 @@ class HistoryPoint:
     time_ms: int
     sent_per_s: float = 0.0
     sent_bytes_per_s: float = 0.0
-    bytes: int = 0  # stored in the topics
+    bytes: int | None = 0  # stored in the topics
     popped_per_s: float = 0.0  # or pulled
     acked_per_s: float = 0.0
-    backlog: int = 0  # ready + retry + backoff + in_flight + waiting
-    in_flight: int = 0
-    retries: int = 0  # retry + backoff: they wait for another attempt
+    backlog: int = 0  # ready + retry + backoff + in_flight + waiting, without unknown ones
+    in_flight: int | None = 0
+    retries: int = 0  # retry + backoff: they wait for another attempt; without unknown ones
     dead: int = 0  # dead letters of the groups, from all topics
-    oldest_age: float = 0.0  # seconds since the oldest unfinished message was stored
-    leases_late: float = 0.0  # seconds, the mean of the leases that ended since the point before
-    delayed_late: float = 0.0  # of the delayed messages that became visible
+    oldest_age: float | None = 0.0  # seconds since the oldest unfinished message was stored
+    leases_late: float | None = 0.0  # seconds, the mean of the leases that ended since the point before
+    delayed_late: float | None = 0.0  # of the delayed messages that became visible
     used_bytes: int = 0  # of the data file
 
 
@@ -253,8 +260,8 @@ class ClientSession:
     client_id: str  # of a recent one: empty if none of its calls names it
     group: str  # empty for a stream, and for what a recent one sent
     topics: Sequence[str]
-    last_seen_ms: int
-    in_flight: int  # messages leased to this client in this group
+    last_seen_ms: int | None
+    in_flight: int | None  # messages leased to this client in this group
     stream: bool
     recent: bool = False
     pops: int = 0  # its calls that were not refused, as far back as the broker remembers it
@@ -281,8 +288,8 @@ class QueueOffsets:
     max_offset: int
     committed: int  # the group's next one; -1: it has none in this topic
     at_timestamp: int  # the first one stored at or after the time asked for; -1: not asked
-    least_committed: int = -1  # of all groups of the topic; -1: it has none
-    read_ms: int = 0  # when the group last popped or pulled this queue; 0 = not since the broker started
+    least_committed: int | None = -1  # of all groups of the topic; -1: it has none
+    read_ms: int | None = 0  # when the group last popped or pulled this queue; 0 = not since the broker started
     bytes_behind: int = 0  # of the group, an estimate by the mean size of the topic's messages
     topic_created_ms: int = 0  # what the offsets are of: another time when the topic was deleted and created again
 

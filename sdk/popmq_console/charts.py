@@ -31,7 +31,7 @@ class Line:
 
     name: str
     path: str  # of an SVG path element
-    latest: float
+    latest: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +70,24 @@ def window(age_s: float) -> float:
     return next((one for one in WINDOWS_S if age_s <= one), WINDOWS_S[-1])
 
 
-def chart(title: str, unit: str, history: popmq.History, **values: Callable[[popmq.HistoryPoint], float]) -> Chart:
-    """A chart with a line for each of `values`, by name. The history has points.
+def chart(
+    title: str, unit: str, history: popmq.History, **values: Callable[[popmq.HistoryPoint], float | None]
+) -> Chart:
+    """A chart with a line for each of `values`, by name. The history has points; a line has none for unknown values.
 
     All lines share one scale: they are compared with each other more often than with their own past.
     """
     points = [((history.now_ms - one.time_ms) / 1000, one) for one in history.points]
     rows = {name.replace("_", " "): [(age_s, value(one)) for age_s, one in points] for name, value in values.items()}
-    top = upper_edge(max(value for row in rows.values() for _, value in row), unit)
+    known = (value for row in rows.values() for _, value in row if value is not None)
+    top = upper_edge(max(known, default=0.0), unit)
     window_s, gap_s = window(points[0][0]), GAP_STEPS * history.step
     lines = [Line(name, _path(row, window_s, top, gap_s), row[-1][1]) for name, row in rows.items()]
     return Chart(title, unit, top, window_s, lines)
 
 
-def _path(row: Sequence[tuple[float, float]], window_s: float, top: float, gap_s: float) -> str:
-    """Moves and lines in units of the chart, of (age, value).
+def _path(row: Sequence[tuple[float, float | None]], window_s: float, top: float, gap_s: float) -> str:
+    """Moves and lines in units of the chart, of (age, value); an unknown value is a gap.
 
     A single point is a dot, which a line of no length with round ends shows. A gap starts a new line: a line
     across it would show values for a time without points.
@@ -92,7 +95,8 @@ def _path(row: Sequence[tuple[float, float]], window_s: float, top: float, gap_s
     commands, before_s = [], float("inf")
     for age_s, value in row:
         x = CHART_WIDTH * (1 - age_s / window_s)
-        if x < 0:
+        if x < 0 or value is None:
+            before_s = float("inf")
             continue
         y = CHART_HEIGHT * (1 - value / top)
         verb = "L" if before_s - age_s <= gap_s else "M"

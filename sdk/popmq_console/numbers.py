@@ -29,14 +29,26 @@ class Sums(NamedTuple):
     popped: float
     acked: float
     backlog: int  # unfinished messages of all groups
-    in_flight: int
+    in_flight: float | None
     dead: int
-    oldest_s: float
+    oldest_s: float | None
 
 
 def backlog(row: popmq.GroupStats) -> int:
-    """The number of messages that a group has not finished in a topic."""
-    return row.ready + row.retry + row.backoff + row.in_flight + row.waiting
+    """The number of messages that a group has not finished in a topic, as far as it is known."""
+    return row.backlog
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """Their sum; None if one of them is unknown."""
+    found = list(values)
+    return None if None in found else sum(value for value in found if value is not None)
+
+
+def greatest(values: Iterable[float | None]) -> float | None:
+    """The greatest, 0 of none; None if one of them is unknown."""
+    found = list(values)
+    return None if None in found else max((value for value in found if value is not None), default=0.0)
 
 
 def sums(stats: popmq.Stats) -> Sums:
@@ -50,9 +62,9 @@ def sums(stats: popmq.Stats) -> Sums:
         sum(row.popped_per_s for row in groups),
         sum(row.acked_per_s for row in groups),
         sum(map(backlog, groups)),
-        sum(row.in_flight for row in groups),
+        total(row.in_flight for row in groups),
         sum({row.group: row.dead for row in groups}.values()),
-        max((row.oldest_age for row in groups), default=0.0),
+        greatest(row.oldest_age for row in groups),
     )
 
 

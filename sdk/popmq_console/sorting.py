@@ -38,7 +38,8 @@ def ordered(rows: Iterable[T], columns: Columns[T], sort: str) -> Ordered[T]:
     named = {_name(title): key for title, key in columns.items() if key}
     name, items = sort.removeprefix("-"), list(rows)
     if key := named.get(name):
-        items.sort(key=key, reverse=sort.startswith("-"))
+        order = key  # an unknown number is less than every other one
+        items.sort(key=lambda row: ((value := order(row)) is not None, value), reverse=sort.startswith("-"))
     else:
         sort = ""
     return Ordered(items, [_title(title, sort if key else None) for title, key in columns.items()], sort)

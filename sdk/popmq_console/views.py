@@ -3,13 +3,14 @@
 Bodies come from untrusted senders. They are shown escaped, cut to a size that a browser can show, and never as HTML.
 """
 
+import functools
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -167,6 +168,11 @@ def address(path: str, **values: object) -> str:
     return f"{path}?{urlencode(given)}" if given else path
 
 
+def _or_unknown(text: Callable[[Any], str]) -> Callable[[Any], str]:
+    """The same; – for a number that the broker's engine does not know."""
+    return functools.wraps(text)(lambda value: "–" if value is None else text(value))
+
+
 def _combined(one: Mapping[str, object], other: Mapping[str, object]) -> dict[str, object]:
     return {**one, **other}
 
@@ -183,8 +189,10 @@ def environment(root: str = "") -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (count, counted, rate, size, seconds, duration, mebibytes, moment, headline, as_text, as_json, as_hex)
-    made.filters.update({function.__name__: function for function in filters} | {"bytes": size})
+    filters = (counted, rate, duration, mebibytes, headline, as_text, as_json, as_hex)
+    made.filters.update({function.__name__: function for function in filters})
+    made.filters.update({function.__name__: _or_unknown(function) for function in (count, size, seconds, moment)})
+    made.filters["bytes"] = size
     made.filters["combined"] = _combined
     made.globals["root"] = root
     made.globals["address"] = lambda path, **values: root + address(path, **values)

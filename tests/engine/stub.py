@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 from popmq_proto.v1.popmq_pb2 import Message
 from popmq_server.clock import Clock
@@ -18,6 +18,7 @@ from popmq_server.contract.capabilities import CAPABILITIES
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.numbers import (
     ClientNumbers,
+    Consumer,
     EngineInfo,
     GroupNumbers,
     Rows,
@@ -38,7 +39,15 @@ from popmq_server.values.records import Group, Topic
 #: The capabilities that it has.
 HAS = frozenset({"peek", "look_up"})
 #: The promises that it keeps less strictly.
-WEAKER = {"attempt_ids": "a Pop that is repeated leases other messages"}
+WEAKER = {
+    "attempt_ids": "a Pop that is repeated leases other messages",
+    "statistics": "what is ready and acked is known, the other numbers are not",
+}
+#: The numbers of a group that it does not know.
+UNKNOWN = (
+    *("in_flight", "backoff", "dropped", "quarantined", "oldest_ms", "filtered", "delayed", "read_ms"),
+    *("bytes_behind", "dead_blocked"),
+)
 
 
 @dataclass
@@ -64,6 +73,7 @@ class StubEngine:
     next: dict[tuple[str, str], int] = field(default_factory=dict)
     handles: dict[str, tuple[str, Delivery]] = field(default_factory=dict)
     acked: dict[tuple[str, str], int] = field(default_factory=dict)
+    members: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def info(self) -> EngineInfo:
@@ -79,7 +89,10 @@ class StubEngine:
         return Rows(self._topic_numbers(name) for name in self._named(query.name))
 
     def _numbers(self, query: queries.Groups) -> Rows[GroupNumbers]:
-        return Rows([self._group_numbers(query.group, query.topic)])
+        asked = query.group, query.topic
+        read = {where for where in self.next if all(name in ("", own) for name, own in zip(asked, where, strict=True))}
+        pairs = [asked] if all(asked) else sorted(read)
+        return Rows(self._group_numbers(group, topic) for group, topic in pairs)
 
     def _settings(self, query: queries.GroupSettings) -> Rows[Group]:
         return Rows([self._group(query.name)] if query.name else self.groups.values())
@@ -99,11 +112,16 @@ class StubEngine:
 
     def _topic_numbers(self, name: str) -> TopicNumbers:
         count = len(self.stored[name])
-        return TopicNumbers(self.topics[name], count, [(0, 0, count)], 0, 0, 0)
+        return TopicNumbers(self.topics[name], count, [(0, 0, count)], bytes=None, delayed=None, half=None)
 
     def _group_numbers(self, group: str, topic: str) -> GroupNumbers:
-        """Only `acked` is counted."""
-        return GroupNumbers(group, topic, 0, 0, 0, 0, 0, self.acked.get((group, topic), 0), 0, 0, 0, 0)
+        """What is ready and acked is known; there are no retries, dead letters or owners; nothing else is counted."""
+        where, now_ms = (group, topic), self.clock.now_ms()
+        new = len(self.stored[topic]) - self.next[where] if where in self.next else 0
+        due = sum(one.due_ms <= now_ms for one in self.open.get(where, {}).values())
+        unknown: dict[str, Any] = dict.fromkeys(UNKNOWN)
+        acked = self.acked.get(where, 0)
+        return GroupNumbers(group, topic, ready=new + due, acked=acked, retry=0, dead=0, owners=0, **unknown)
 
     def _create_topic(self, command: do.CreateTopic) -> do.CreatedTopic:
         existed = command.name in self.topics
@@ -228,7 +246,13 @@ class StubEngine:
 
     def _heartbeat(self, beat: do.Heartbeat) -> int:
         self._group(beat.group)
+        self.members[beat.group, beat.client] = tuple(sorted(beat.topics))
         return 1
+
+    def _clients(self, asked: do.Clients) -> ClientNumbers:
+        """Nothing is known of a client but what it reads."""
+        found = [(*member, topics) for member, topics in self.members.items() if asked.group in ("", member[0])]
+        return ClientNumbers([Consumer(client, group, topics, None, None) for group, client, topics in found], [])
 
 
 HANDLERS = (
@@ -245,14 +269,14 @@ HANDLERS = (
     | do.ReleaseSession.by(lambda _, command: 0)
     | do.Heartbeat.by(StubEngine._heartbeat)
     | do.AssignmentOf.by(StubEngine._assignment)
-    | do.Clients.by(lambda _, query: ClientNumbers([], []))
+    | do.Clients.by(StubEngine._clients)
     | do.Peek.by(StubEngine._peek)
     | do.LookUp.by(StubEngine._look_up)
     | queries.Topics.by(StubEngine._topics)
     | queries.Groups.by(StubEngine._numbers)
     | queries.GroupSettings.by(StubEngine._settings)
-    | queries.HeldBy.by(lambda _, query: {})
+    | queries.HeldBy.by(lambda _, query: None)
     | queries.Subscriptions.by(lambda _, query: Rows())
     | queries.SessionHandle.by(lambda _, query: "")
-    | queries.StoreSize.by(lambda _, query: StoreNumbers(0, 0, 0, 0))
+    | queries.StoreSize.by(lambda _, query: StoreNumbers(None, 1 << 20, 1 << 30, None))
 ).handlers

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import urllib.request
 from unittest import mock
 
 from popmq_server.clock import FakeClock
+from popmq_server.contract.commands import queries
 from popmq_server.contract.life import EngineNumbers, Words
 from popmq_server.options import Options
 from popmq_server.process.engines import FACTORIES
@@ -35,7 +37,9 @@ class StubLife:
         return 0
 
     async def numbers(self) -> EngineNumbers:
-        return EngineNumbers([], [], producers=0)
+        return EngineNumbers(
+            await self.engine.ask(queries.Topics()), await self.engine.ask(queries.Groups()), producers=0
+        )
 
     def certificate_folder(self) -> None: ...
 
@@ -52,7 +56,7 @@ class Served:
     """`popmq serve` with the stub, in an event loop of its own."""
 
     def __init__(self, clock: FakeClock, *, metrics_port: int = 0, tls_port: int = 0) -> None:
-        self.clock, self.life = clock, StubLife(clock)
+        self.clock, self.life, self.metrics_port = clock, StubLife(clock), metrics_port
         self._options = Options(engine="stub", port=0, metrics_port=metrics_port, tls_port=tls_port)
         self._open, self.loop = threading.Event(), asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run)
@@ -72,6 +76,11 @@ class Served:
                 self.endpoint = f"127.0.0.1:{self.serving.port}"
                 self._open.set()
                 await self._done.wait()
+
+    def scraped(self) -> str:
+        """The text of its metrics."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics") as answer:
+            return str(answer.read().decode())
 
     def __enter__(self) -> Served:
         self._thread.start()

@@ -87,6 +87,10 @@ class Stubs:
         (numbers,) = answer.groups
         return numbers
 
+    def counted(self, topic: str = TOPIC, group: str = GROUP) -> dict[str, Any]:
+        """The numbers of a group in a topic that are not 0."""
+        return {field.name: value for field, value in self.stats(topic, group).ListFields() if value}
+
     def attach(self, owner: str = "query", lease_ms: int = 60_000, **fields: Any) -> pb.AttachOwnerResponse:
         request = pb.AttachOwnerRequest(**{"group": GROUP, "owner": owner, "lease_ms": lease_ms, **fields})
         answer: pb.AttachOwnerResponse = self.broker.AttachOwner(request, timeout=CALL_S)

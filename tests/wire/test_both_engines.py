@@ -77,7 +77,7 @@ def test_a_lease_ends_at_its_deadline_or_that_of_its_renewal(shop: Stubs, clock:
 
 def test_the_numbers_of_a_group_in_a_topic_exist_before_its_first_read(shop: Stubs) -> None:
     shop.send(b"a")
-    assert shop.stats() == pb.GroupStats(topic=TOPIC, group=GROUP)
+    assert shop.counted() == {"topic": TOPIC, "group": GROUP}
 
 
 @pytest.mark.parametrize("form", [pb.FORMAT_ROWS, pb.FORMAT_COLUMNS])

@@ -278,9 +278,19 @@ def _read_its_group(reply: Any, _retried: bool) -> Group:
 
 
 def same_names(kind: Any, row: Any, **given: Any) -> Any:
-    """A dataclass whose fields have the names of the message's, but for those that are given."""
+    """A dataclass whose fields have the names of the message's, but for those that are given. None: an unset number."""
+    fields = row.DESCRIPTOR.fields_by_name
     names: Sequence[str] = [name for name in kind.__slots__ if name not in given]
-    return kind(**given, **{name: getattr(row, name) for name in names})
+    return kind(**given, **{name: _value(row, fields[name]) for name in names})
+
+
+def _value(row: Any, field: Any) -> Any:
+    return None if field.has_presence and not row.HasField(field.name) else getattr(row, field.name)
+
+
+def in_seconds(row: Any, field: str) -> float | None:
+    """An optional field of ms in seconds; None: it is unset."""
+    return getattr(row, field) / 1000 if row.HasField(field) else None
 
 
 def enum_of(kind: Any, name: str, field: str) -> Any:

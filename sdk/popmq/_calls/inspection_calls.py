@@ -5,7 +5,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from popmq._calls.admin_calls import same_names
+from popmq._calls.admin_calls import in_seconds, same_names
 from popmq._calls.deliveries import read_delivery
 from popmq._given.checking import built, from_one, listed_texts
 from popmq._given.fields import filter_row, moment_ms
@@ -66,13 +66,14 @@ def _read_history(reply: pb.GetHistoryResponse, _retried: bool) -> History:
 
 
 def _read_point(row: pb.HistoryPoint) -> HistoryPoint:
+    broker = row.broker if row.HasField("broker") else pb.BrokerPoint(leases_late_ms=0, delayed_late_ms=0)
     point: HistoryPoint = same_names(
         HistoryPoint,
         row,
-        oldest_age=row.oldest_age_ms / 1000,
-        leases_late=row.broker.leases_late_ms / 1000,
-        delayed_late=row.broker.delayed_late_ms / 1000,
-        used_bytes=row.broker.used_bytes,
+        oldest_age=in_seconds(row, "oldest_age_ms"),
+        leases_late=in_seconds(broker, "leases_late_ms"),
+        delayed_late=in_seconds(broker, "delayed_late_ms"),
+        used_bytes=broker.used_bytes,
     )
     return point
 
@@ -114,7 +115,7 @@ def _read_topic_stats(row: pb.TopicStats) -> TopicStats:
 def read_group_stats(row: pb.GroupStats) -> GroupStats:
     """Numbers of one group in one topic."""
     numbers: GroupStats = same_names(
-        GroupStats, row, oldest_age=row.oldest_age_ms / 1000, mode=pb.ConsumeMode.Name(row.mode)
+        GroupStats, row, oldest_age=in_seconds(row, "oldest_age_ms"), mode=pb.ConsumeMode.Name(row.mode)
     )
     return numbers
 

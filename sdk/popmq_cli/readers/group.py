@@ -184,7 +184,7 @@ def _stats_row(row: popmq.GroupStats) -> Row:
 
 
 def _reads_row(row: popmq.GroupStats) -> Row:
-    read = moment(row.read_ms) if row.read_ms else "not since the start"
+    read = "not since the start" if row.read_ms == 0 else moment(row.read_ms)
     return row.topic, read, moment(row.expires_ms) if row.expires_ms else "–"
 
 

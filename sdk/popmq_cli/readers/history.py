@@ -10,7 +10,7 @@ import click
 import popmq
 from popmq_cli.shared.asking import asks
 from popmq_cli.shared.completing import groups, topics
-from popmq_cli.shared.output import Output, seconds, size
+from popmq_cli.shared.output import UNKNOWN, Output, seconds, size
 
 #: Characters of a line, each of a minute.
 MINUTES = 60
@@ -22,7 +22,7 @@ class Number(NamedTuple):
     """One number of a point: its name, its value, and how it is shown."""
 
     name: str
-    value: Callable[[popmq.HistoryPoint], float]
+    value: Callable[[popmq.HistoryPoint], float | None]
     text: Callable[[float], str]
 
 
@@ -68,8 +68,8 @@ def history(client: popmq.Client, output: Output, topic: str, group: str, of_gro
 
     Of all, of TOPIC, or of GROUP in TOPIC.
 
-    A line has a bar for each minute, the highest one for MOST, and none for a minute in which the broker was down. The
-    broker takes the numbers every 30 s: --json prints each of them.
+    A line has a bar for each minute, the highest one for MOST. A minute in which the broker was down, or did not know
+    the number, has none. The broker takes the numbers every 30 s: --json prints each of them.
 
     \b
     Examples:
@@ -96,16 +96,19 @@ def history(client: popmq.Client, output: Output, topic: str, group: str, of_gro
 def _row(number: Number, history: popmq.History) -> Sequence[str]:
     values = [number.value(point) for point in history.points]
     line = bars([(history.now_ms - point.time_ms) / 1000 for point in history.points], values)
-    return number.name, line, number.text(min(values)), number.text(max(values)), number.text(values[-1])
+    known = [value for value in values if value is not None]
+    ends = min(known, default=None), max(known, default=None), values[-1]
+    return number.name, line, *(UNKNOWN if value is None else number.text(value) for value in ends)
 
 
-def bars(ages_s: Sequence[float], values: Sequence[float]) -> str:
-    """A line of MINUTES characters, the newest on the right. The bar of a minute is its highest value."""
+def bars(ages_s: Sequence[float], values: Sequence[float | None]) -> str:
+    """A line of MINUTES characters, the newest on the right. The bar of a minute is its highest known value."""
     highest: dict[int, float] = {}
     for age_s, value in zip(ages_s, values, strict=True):
-        place = MINUTES - 1 - int(age_s // 60)
-        highest[place] = max(value, highest.get(place, 0.0))
-    most = max(values) or 1.0
+        if value is not None:
+            place = MINUTES - 1 - int(age_s // 60)
+            highest[place] = max(value, highest.get(place, 0.0))
+    most = max(highest.values(), default=0.0) or 1.0
     return "".join(
         BARS[round(highest[place] / most * (len(BARS) - 1))] if place in highest else " " for place in range(MINUTES)
     )

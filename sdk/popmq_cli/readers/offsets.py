@@ -144,8 +144,8 @@ def _row(row: popmq.QueueOffsets, at_time: bool) -> Row:
     cells = (row.queue, row.min_offset, row.max_offset, row.committed if known else "–")
     left = row.max_offset - max(row.committed, row.min_offset) if known else "–"
     behind = size(row.bytes_behind) if known else "–"
-    least = row.least_committed if row.least_committed >= 0 else "–"
-    shown = (*cells, left, behind, least, moment(row.read_ms) if row.read_ms else "–")
+    least = "–" if row.least_committed in (None, -1) else row.least_committed
+    shown = (*cells, left, behind, least, moment(row.read_ms))
     return (*shown, row.at_timestamp) if at_time else shown
 
 

@@ -57,7 +57,7 @@ def stats(
 
     READY + RETRY + BACKOFF + IN FLIGHT + WAITING is the number of messages that a group has not finished in a topic.
     WAITING are messages of FIFO topics whose message group is locked. PARKED are pops that wait for messages. Rates are
-    of the last minute.
+    of the last minute. The broker's engine does not know a number that is shown as –.
 
     \b
     Examples:
@@ -87,7 +87,7 @@ def _show(output: Output, numbers: popmq.Stats) -> None:
         output.objects([numbers])
         return
     output.table("Groups", GROUP_COLUMNS, [_group_row(row) for row in numbers.groups])
-    if blocked := sum(row.dead_blocked for row in numbers.groups):
+    if blocked := sum(row.dead_blocked or 0 for row in numbers.groups):
         output.note(f"{blocked} of those in flight are dead letters for which the store has no room")
     output.table("Topics", TOPIC_COLUMNS, [_topic_row(row) for row in numbers.topics])
     store = numbers.store

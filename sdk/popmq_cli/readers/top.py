@@ -123,7 +123,7 @@ def _drawn(client: popmq.Client, screen: Screen, numbers: Numbers, room: Console
         header = Text(column.name.removesuffix("#") + arrow, "reverse" if column is sorted_by else "")
         table.add_column(header, justify="right" if number else "left", no_wrap=True, overflow="ellipsis")
     for index in shown:
-        cells = [Text(column.text(column.value(rows[index]))) for column in columns]
+        cells = [Text(column.shown(rows[index])) for column in columns]
         table.add_row(*cells, style="reverse" if index == marked else "")
     if not rows:
         table.add_row(Text("nothing is here", "dim"))

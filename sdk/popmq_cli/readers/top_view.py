@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import popmq
 from popmq_cli.shared import visible
-from popmq_cli.shared.output import seconds, size
+from popmq_cli.shared.output import UNKNOWN, seconds, size
 
 #: How the names of dead-letter topics begin: those that are empty are not shown.
 DEAD = "%DLQ%"
@@ -21,6 +21,16 @@ class Column(NamedTuple):
     name: str
     value: Callable[[Any], Any]
     text: Callable[[Any], str] = str
+
+    def shown(self, row: Any) -> str:
+        """How it shows a row; – if its value is unknown."""
+        value = self.value(row)
+        return UNKNOWN if value is None else self.text(value)
+
+    def order(self, row: Any) -> tuple[bool, Any]:
+        """What rows are sorted by: an unknown value is less than every other one."""
+        value = self.value(row)
+        return value is not None, value
 
 
 def _span(value: float) -> str:
@@ -117,9 +127,9 @@ class Screen:
             "topics": [row for row in numbers.stats.topics if row.messages or not row.topic.startswith(DEAD)],
             "leases": numbers.leases.leases,
         }
-        value = self.columns(numbers)[self.view.sort].value
+        column = self.columns(numbers)[self.view.sort]
         named = sorted(all_rows[self.name], key=lambda row: (row.topic, getattr(row, "group", "")))
-        return sorted(named, key=value, reverse=self.view.descending)
+        return sorted(named, key=column.order, reverse=self.view.descending)
 
     def press(self, key: str, numbers: Numbers) -> None:
         """Performs the action of a key; an unknown one does nothing."""
@@ -195,10 +205,7 @@ GAP = 3
 
 def fitting(columns: Sequence[Column], kept: Column, rows: Sequence[Any], width: int) -> Sequence[Column]:
     """The columns for `width` characters and these rows: some are left out before a number is cut."""
-    widths = {
-        column: GAP + max([len(column.name), *(len(column.text(column.value(row))) for row in rows)])
-        for column in columns
-    }
+    widths = {column: GAP + max([len(column.name), *(len(column.shown(row)) for row in rows)]) for column in columns}
     left = list(columns)
     for name in OPTIONAL:
         if sum(widths[column] for column in left) <= width:

@@ -35,8 +35,8 @@ def moment_of(text: str, now: datetime, ahead: bool = False) -> datetime:
         raise ValueError(f"{text!r} is not a time: {_FORMS}") from None
 
 
-def moment(ms: int) -> str:
-    """A time to the second, in UTC; "–" for none."""
+def moment(ms: int | None) -> str:
+    """A time to the second, in UTC; "–" for none, and for one that is unknown."""
     return _written(ms, "seconds") if ms else "–"
 
 

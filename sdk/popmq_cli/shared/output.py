@@ -29,6 +29,8 @@ BODY_CHARACTERS = 40
 NAME_WIDTH = 16
 #: Characters at which it is folded where even that is too wide.
 NAME_LEAST = 4
+#: In place of a number that the broker's engine does not know.
+UNKNOWN = "–"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 
@@ -69,14 +71,14 @@ class Output:
         else:
             click.echo("\t".join(names))
             for row in rows:
-                click.echo("\t".join(map(visible.line, row)))
+                click.echo("\t".join(map(_cell, row)))
 
     def fields(self, title: str, fields: dict[str, Any]) -> None:
         """The fields of one thing, a line each."""
         width = max(len(name) for name in fields)
         click.secho(title, bold=True)
         for name, value in fields.items():
-            click.echo(f"  {name:{width}}  {visible.line(value)}")
+            click.echo(f"  {name:{width}}  {_cell(value)}")
 
     def error(self, error: errors.PopMQError) -> None:
         """One sentence, with what to do about it."""
@@ -94,7 +96,7 @@ class Output:
         from rich.text import Text
 
         console = Console()
-        cells = [[visible.line(cell) for cell in row] for row in rows]
+        cells = [[_cell(value) for value in row] for row in rows]
         shown = fitting(columns, cells, console.width)
         left_out = [column.removesuffix("#") for index, column in enumerate(columns) if index not in shown]
         caption = f"no room for {', '.join(left_out)}: widen the terminal, or use --json" if left_out else None
@@ -117,14 +119,18 @@ class Output:
         console.print(table)
 
 
+def _cell(value: object) -> str:
+    return UNKNOWN if value is None else visible.line(value)
+
+
 def fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """The columns for `width` characters: all but some numbers and times, those first that are zero in each row.
+    """The columns for `width` characters: all but some numbers and times, first those without a number but 0 or –.
 
     Names stay, and so does the first column, which may be a number, such as that of a queue.
     """
     numbers = [index for index in range(1, len(columns)) if _is_whole(columns, rows, index)]
     shown = [index for index in range(len(columns)) if index not in numbers]
-    for index in sorted(numbers, key=lambda index: not any(row[index].strip("0.sB ") for row in rows)):
+    for index in sorted(numbers, key=lambda index: not any(row[index].strip("0.sB –") for row in rows)):
         if _width(columns, rows, [*shown, index]) <= width:
             shown.append(index)
     return sorted(shown)
@@ -249,8 +255,10 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def seconds(value: float) -> str:
-    """A duration as a human reads it: "1h 30m", "45s", "0.25s"."""
+def seconds(value: float | None) -> str:
+    """A duration as a human reads it: "1h 30m", "45s", "0.25s"; "–" for an unknown one."""
+    if value is None:
+        return UNKNOWN
     if value < 60:
         return f"{value:g}s" if value < 10 else f"{value:.0f}s"
     parts = []
@@ -262,8 +270,10 @@ def seconds(value: float) -> str:
     return " ".join(parts[:2])
 
 
-def size(count: int) -> str:
-    """Bytes as a human reads them."""
+def size(count: int | None) -> str:
+    """Bytes as a human reads them; "–" for an unknown number."""
+    if count is None:
+        return UNKNOWN
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:

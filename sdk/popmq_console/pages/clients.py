@@ -8,6 +8,7 @@ from typing import Any
 
 import popmq
 from popmq_console.asking import INT64_MAX, Ask, Outcome, tried
+from popmq_console.numbers import greatest
 from popmq_console.sorting import Columns, ordered
 from popmq_console.views import counted, paged
 
@@ -83,10 +84,11 @@ async def owners(ask: Ask) -> dict[str, Any]:
     found, refusal = await tried(ask.client.owners.list(group), ())
     rows = sorted(found, key=lambda one: (one.group, one.owner))
     behind: dict[str, int] = {}
-    oldest: dict[str, float] = {}
+    ages: dict[str, list[float | None]] = {}
     for row in (await ask.login.numbers.stats()).groups:
         behind[row.group] = behind.get(row.group, 0) + row.ready + row.retry
-        oldest[row.group] = max(oldest.get(row.group, 0.0), row.oldest_age)
+        ages.setdefault(row.group, []).append(row.oldest_age)
+    oldest = {group: greatest(each) for group, each in ages.items()}
     columns: Columns[popmq.Owner] = {
         "Owner": lambda one: one.owner,
         "Group": lambda one: one.group,

@@ -10,7 +10,7 @@ import popmq
 from popmq.topic import Start
 from popmq_console import charts
 from popmq_console.asking import Ask, Outcome, moment_of, wrong
-from popmq_console.numbers import backlog, by_group
+from popmq_console.numbers import backlog, by_group, greatest, total
 from popmq_console.sorting import Columns, ordered
 from popmq_console.views import address, paged
 
@@ -50,14 +50,14 @@ async def groups(ask: Ask) -> dict[str, Any]:
     return {"rows": paged(order.items, ask.value("page")), "order": order, "sums": totals, "q": part}
 
 
-def sums(rows: list[popmq.GroupStats]) -> dict[str, float]:
+def sums(rows: list[popmq.GroupStats]) -> dict[str, float | None]:
     """The numbers of a group over its topics."""
     return {
         "topics": len(rows),
         "backlog": sum(map(backlog, rows)),
-        "in_flight": sum(row.in_flight for row in rows),
+        "in_flight": total(row.in_flight for row in rows),
         "dead": max((row.dead for row in rows), default=0),
-        "oldest": max((row.oldest_age for row in rows), default=0.0),
+        "oldest": greatest(row.oldest_age for row in rows),
         "acked_per_s": sum(row.acked_per_s for row in rows),
         "sessions": sum(row.sessions for row in rows),
     }

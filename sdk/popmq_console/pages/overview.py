@@ -15,7 +15,7 @@ ROWS = 8
 async def overview(ask: Ask) -> dict[str, Any]:
     """Sums, charts, and the groups with the oldest work."""
     stats = await ask.login.numbers.stats()
-    behind = sorted((row for row in stats.groups if backlog(row)), key=lambda row: row.oldest_age, reverse=True)
+    behind = sorted(filter(backlog, stats.groups), key=lambda row: (row.oldest_age or 0.0, backlog(row)), reverse=True)
     return {
         "now": sums(stats),
         "store": stats.store,
@@ -35,7 +35,7 @@ def attention(stats: popmq.Stats) -> list[tuple[str, str]]:
     """
     found = []
     store = stats.store
-    if store.used_bytes > 0.7 * store.map_bytes:
+    if store.map_bytes is not None and store.used_bytes > 0.7 * store.map_bytes:
         found.append((f"The store is {store.used_bytes / store.map_bytes:.0%} full; sends are refused at 85 %.", ""))
     if store.disk_free_bytes < 1 << 30:
         found.append(("The disk has less than 1 GiB free; sends need 256 MiB.", ""))
@@ -48,6 +48,6 @@ def attention(stats: popmq.Stats) -> list[tuple[str, str]]:
     if stopped := sum(row.stopped for row in stats.groups):
         what = "message group is" if stopped == 1 else "message groups are"
         found.append((f"{stopped:,} {what} stopped.", "/message-groups"))
-    if blocked := sum(row.dead_blocked for row in stats.groups):
+    if blocked := sum(row.dead_blocked or 0 for row in stats.groups):
         found.append((f"{blocked:,} dead letters find no room in the store.", ""))
     return found

@@ -5,9 +5,11 @@
     Series   sent₀ sent₁ … sent₁₂₀ bytes₀ …      one array of floats, column by column
 
 A value has seven digits, as a float of four bytes has: enough for a chart. A topic with two groups takes 9 KB.
+One that the engine does not know is UNKNOWN, and so are sums with it, and the oldest with it.
 For the event loop's thread; `sampling.py` fills it, `history_format.py` keeps it across a restart.
 """
 
+import math
 from array import array
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -24,6 +26,7 @@ TOPICS_MAX = 2000
 PAIRS_MAX = 2000
 #: Series whose sums are made in one turn of the event loop: some 1 ms.
 SERIES_A_TURN = 10
+UNKNOWN = math.nan
 
 
 class TopicPoint(NamedTuple):
@@ -61,6 +64,16 @@ class Point(NamedTuple):
     topic: TopicPoint
     pair: PairPoint
     broker: BrokerPoint | None
+
+
+def known(value: float) -> float | None:
+    """The value; None for UNKNOWN."""
+    return None if math.isnan(value) else value
+
+
+def oldest(one: float, other: float) -> float:
+    """The greater of two ages."""
+    return UNKNOWN if math.isnan(one) or math.isnan(other) else max(one, other)
 
 
 TOPIC_COLUMNS, PAIR_COLUMNS, BROKER_COLUMNS = (len(kind._fields) for kind in (TopicPoint, PairPoint, BrokerPoint))
@@ -177,7 +190,7 @@ class Sums:
                 continue
             values = series.values
             self._sums = list(map(add, self._sums, values[:_SUMS]))
-            self._oldest = list(map(max, self._oldest, values[_SUMS : _SUMS + SLOTS]))
+            self._oldest = list(map(oldest, self._oldest, values[_SUMS : _SUMS + SLOTS]))
             dead = values[_SUMS + SLOTS :]
             self._dead[group] = list(map(max, self._dead.get(group, dead), dead))
         return took

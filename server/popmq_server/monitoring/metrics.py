@@ -7,13 +7,15 @@ are RPC names, codes of the contract, and names of existing topics and groups, s
 import platform
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
-from typing import NamedTuple
+from operator import attrgetter
+from typing import NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from popmq_server.contract.commands.numbers import (
     CommitNumbers,
+    GroupNumbers,
     ScheduleNumbers,
 )
 from popmq_server.contract.life import EngineNumbers
@@ -38,6 +40,8 @@ _COUNTERS = {
     "filtered": "Messages passed over because they did not match the filter",
 }
 
+_PAIR = ("group", "topic")
+F = TypeVar("F", GaugeMetricFamily, CounterMetricFamily)
 _TOPIC_GAUGES = {
     "bytes": "Stored bytes of messages",
     "delayed": "Messages scheduled for later",
@@ -273,7 +277,8 @@ def _families(seen: Scrape | None) -> Iterator[Metric]:
             ("limit", "Bytes that the data file may have", store.map_bytes),
             ("disk_free", "Free bytes of the disk under the data folder", store.disk_free_bytes),
         ):
-            yield GaugeMetricFamily(f"popmq_store_{name}_bytes", text, value=value)
+            if value is not None:
+                yield GaugeMetricFamily(f"popmq_store_{name}_bytes", text, value=value)
     if (schedules := seen.engine.schedules) is not None:
         yield from _schedule_families(schedules)
     text = "Seconds that the broker's time is behind the machine's clock; negative if it is ahead"
@@ -328,41 +333,52 @@ def _key_families(keys: list[KeyNumbers]) -> Iterator[Metric]:
 
 
 def _topic_families(seen: Scrape) -> Iterator[Metric]:
-    """A gauge family for each number of a topic; dead-letter topics are reported with their groups."""
+    """A gauge family for each number of a topic, without rows where it is unknown.
+
+    Dead-letter topics are reported with their groups.
+    """
     for name, text in _TOPIC_GAUGES.items():
         family = GaugeMetricFamily(f"popmq_topic_{name}", text, labels=("topic",))
         for row in seen.engine.topics:
-            if not row.topic.is_dead_letter:
-                family.add_metric((row.topic.name,), getattr(row, name))
+            if not row.topic.is_dead_letter and (value := getattr(row, name)) is not None:
+                family.add_metric((row.topic.name,), value)
         yield family
 
 
 def _group_families(seen: Scrape) -> Iterator[Metric]:
-    """A gauge family for each number of a group, labelled by group and topic."""
-    labels = ("group", "topic")
-    kinds = {CounterMetricFamily: _COUNTERS, GaugeMetricFamily: _GAUGES}
-    for kind, names in kinds.items():
-        for name, text in names.items():
-            family = kind(f"popmq_group_{name}", text, labels=labels)
-            for row in seen.engine.groups:
-                family.add_metric((row.group, row.topic), getattr(row, name))
-            yield family
+    """A family for each number of a group, labelled by group and topic."""
+    groups, now_ms = seen.engine.groups, seen.now_ms
+    for name, text in _GAUGES.items():
+        yield _of_groups(GaugeMetricFamily(f"popmq_group_{name}", text, labels=_PAIR), groups, attrgetter(name))
+    for name, text in _COUNTERS.items():
+        yield _of_groups(CounterMetricFamily(f"popmq_group_{name}", text, labels=_PAIR), groups, attrgetter(name))
     idle = GaugeMetricFamily(
-        "popmq_group_idle_seconds", "Seconds since the group last read the topic, or since the start", labels=labels
+        "popmq_group_idle_seconds", "Seconds since the group last read the topic, or since the start", labels=_PAIR
     )
-    left = GaugeMetricFamily("popmq_group_expires_seconds", "Seconds until an idle subscription expires", labels=labels)
-    for row in seen.engine.groups:
-        idle.add_metric((row.group, row.topic), max(0, seen.now_ms - (row.read_ms or seen.began_ms)) / 1000)
-        if row.expires_ms:
-            left.add_metric((row.group, row.topic), max(0, row.expires_ms - seen.now_ms) / 1000)
-    yield from (idle, left)
-    oldest = GaugeMetricFamily("popmq_group_oldest_age_seconds", "Age of the oldest unfinished message", labels=labels)
-    for row in seen.engine.groups:
-        age_ms = max(0, seen.now_ms - row.oldest_ms) if row.oldest_ms else 0
-        oldest.add_metric((row.group, row.topic), age_ms / 1000)
-    yield oldest
+    left = GaugeMetricFamily("popmq_group_expires_seconds", "Seconds until an idle subscription expires", labels=_PAIR)
+    oldest = GaugeMetricFamily("popmq_group_oldest_age_seconds", "Age of the oldest unfinished message", labels=_PAIR)
+    yield _of_groups(idle, groups, lambda row: _since_s(_or(row.read_ms, seen.began_ms), now_ms))
+    yield _of_groups(left, groups, lambda row: _since_s(now_ms, row.expires_ms) if row.expires_ms else None)
+    yield _of_groups(oldest, groups, lambda row: _since_s(_or(row.oldest_ms, now_ms), now_ms))
     # A group has one dead-letter topic for all its topics; with a topic label, a sum over topics would count it twice.
     dead = GaugeMetricFamily("popmq_group_dead", "Messages in the dead-letter topic", labels=("group",))
     for group, count in {row.group: row.dead for row in seen.engine.groups}.items():
         dead.add_metric((group,), count)
     yield dead
+
+
+def _of_groups(family: F, groups: Iterable[GroupNumbers], value: Callable[[GroupNumbers], float | None]) -> F:
+    """Adds a row for each group in a topic whose value is known."""
+    for row in groups:
+        if (number := value(row)) is not None:
+            family.add_metric((row.group, row.topic), number)
+    return family
+
+
+def _or(ms: int | None, instead_ms: int) -> int | None:
+    """A time, and another one in place of 0."""
+    return None if ms is None else ms or instead_ms
+
+
+def _since_s(ms: int | None, until_ms: int) -> float | None:
+    return None if ms is None else max(0, until_ms - ms) / 1000

@@ -3,7 +3,8 @@
     every STEP_MS     rates from the counters of the metrics; the other numbers from the engine, PAGE_ROWS at a time
     every SAVE_MS     the file, written by a thread; once more when the broker stops
 
-The engine is not asked while nothing was committed: its numbers are then those of the sample before, only older.
+An engine with a store of its own is not asked while nothing was committed: its numbers are then those of the sample
+before, only older.
 """
 
 import asyncio
@@ -25,11 +26,13 @@ from popmq_server.errors import Refused
 from popmq_server.monitoring import history_format
 from popmq_server.monitoring.history import (
     STEP_MS,
+    UNKNOWN,
     BrokerPoint,
     History,
     Pair,
     PairPoint,
     TopicPoint,
+    oldest,
 )
 from popmq_server.monitoring.metrics import Metrics
 
@@ -53,15 +56,24 @@ class _Group(NamedTuple):
 
     pair: Pair
     backlog: int
-    in_flight: int
+    in_flight: float
     retries: int
     dead: int
-    oldest_ms: int
+    oldest_ms: int | None
+
+    def age_s(self, now_ms: int) -> float:
+        """The age of its oldest message; 0 = it has none."""
+        if self.oldest_ms is None:
+            return UNKNOWN
+        return max(0, now_ms - self.oldest_ms) / 1000 if self.oldest_ms else 0.0
 
 
 def _group(row: GroupNumbers) -> _Group:
-    backlog = row.ready + row.retry + row.backoff + row.in_flight + row.waiting
-    return _Group((row.group, row.topic), backlog, row.in_flight, row.retry + row.backoff, row.dead, row.oldest_ms)
+    return _Group((row.group, row.topic), row.backlog, _float(row.in_flight), row.retries, row.dead, row.oldest_ms)
+
+
+def _float(number: int | None) -> float:
+    return UNKNOWN if number is None else number
 
 
 class _Since:
@@ -113,7 +125,7 @@ class Sampler:
         self._sampled_ms = self._saved_ms = clock.now_ms()
         self._due_ms = self._sampled_ms + STEP_MS
         self._commits = -1
-        self._topics: list[tuple[str, int]] = []
+        self._topics: list[tuple[str, float]] = []
         self._groups: list[_Group] = []
         self._used = 0
         self._since = _Since({}, 1)
@@ -172,12 +184,14 @@ class Sampler:
         history.end(topics, pairs, BrokerPoint(*self._late_s(since), self._used))
 
     async def _refresh(self) -> None:
-        """Asks the engine, if anything was committed since it was asked before. Raises Refused."""
+        """Asks the engine, unless nothing was committed since it was asked before. Raises Refused."""
         commits = self._metrics.commits
-        if commits == self._commits:
+        if commits == self._commits and self._metrics.has_store:
             return
         topics = [
-            (row.topic.name, row.bytes) async for row in self._pages(queries.Topics()) if not row.topic.is_dead_letter
+            (row.topic.name, _float(row.bytes))
+            async for row in self._pages(queries.Topics())
+            if not row.topic.is_dead_letter
         ]
         self._groups = [_group(row) async for row in self._pages(queries.Groups())]
         self._topics, self._used, self._commits = topics, await self._used_bytes(), commits
@@ -210,10 +224,10 @@ class Sampler:
         """Notes each group in each topic; returns the sums, of dead letters those of each group once."""
         total, dead, oldest_s = list(PairPoint()), dict[str, int](), 0.0
         for number, one in enumerate(self._groups, 1):
-            age_s = max(0, now_ms - one.oldest_ms) / 1000 if one.oldest_ms else 0.0
+            age_s = one.age_s(now_ms)
             popped, acked = self._per_s(since, one.pair, _POPS), self._per_s(since, one.pair, _ACKS)
             row = PairPoint(popped, acked, one.backlog, one.in_flight, one.retries, age_s, one.dead)
-            total, oldest_s = list(map(add, total, row)), max(oldest_s, age_s)
+            total, oldest_s = list(map(add, total, row)), oldest(oldest_s, age_s)
             dead[one.pair[0]] = one.dead
             history.note_pair(one.pair, row)
             if number % NOTED_A_TURN == 0:
@@ -226,7 +240,12 @@ class Sampler:
         return sum(since.per_s(key, messages.value(*key)) for key in ((method, *pair) for method in methods))
 
     def _late_s(self, since: "_Since") -> tuple[float, float]:
-        """The mean lateness of leases and of delayed messages since the sample before; 0 if none was due."""
+        """The mean lateness of leases and of delayed messages since the sample before; 0 if none was due.
+
+        Unknown if the engine counts no commits, which say it.
+        """
+        if not self._metrics.has_store:
+            return UNKNOWN, UNKNOWN
         late = {name: since.more(name, total) for name, total in self._metrics.lateness.items()}
         return (
             late["revived_late_ms"] / 1000 / max(1, late["revived"]),

@@ -12,6 +12,7 @@ from popmq_server.monitoring.history import (
     Pair,
     Point,
     Sums,
+    known,
 )
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols import validation
@@ -66,21 +67,25 @@ def _answer(points: list[Point], now_ms: int, left_out: bool) -> pb.GetHistoryRe
 def _point(point: Point) -> pb.HistoryPoint:
     of_topic, of_pair, of_broker = point.topic, point.pair, point.broker
     broker = of_broker and pb.BrokerPoint(
-        leases_late_ms=of_broker.leases_late_s * 1000,
-        delayed_late_ms=of_broker.delayed_late_s * 1000,
+        leases_late_ms=known(of_broker.leases_late_s * 1000),
+        delayed_late_ms=known(of_broker.delayed_late_s * 1000),
         used_bytes=round(of_broker.used_bytes),
     )
     return pb.HistoryPoint(
         time_ms=point.time_ms,
         sent_per_s=of_topic.sent_per_s,
         sent_bytes_per_s=of_topic.sent_bytes_per_s,
-        bytes=round(of_topic.bytes),
+        bytes=_whole(of_topic.bytes),
         popped_per_s=of_pair.popped_per_s,
         acked_per_s=of_pair.acked_per_s,
         backlog=round(of_pair.backlog),
-        in_flight=round(of_pair.in_flight),
+        in_flight=_whole(of_pair.in_flight),
         retries=round(of_pair.retries),
         dead=round(of_pair.dead),
-        oldest_age_ms=round(of_pair.oldest_s * 1000),
+        oldest_age_ms=_whole(of_pair.oldest_s * 1000),
         broker=broker,
     )
+
+
+def _whole(value: float) -> int | None:
+    return None if (number := known(value)) is None else round(number)

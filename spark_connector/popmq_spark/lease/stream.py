@@ -15,7 +15,7 @@ Spark may call commit() late or never, and stop() tells nothing about success; n
 import logging
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -263,15 +263,24 @@ class PopMQStreamReader(TriggeredReader[Options]):
         )
 
     def _report(self, found: dict[str, popmq.Availability]) -> None:
-        rows = {
-            topic: {
-                "ready": row.ready,
-                "inFlight": row.stats.in_flight,
-                "backoff": row.stats.backoff,
-                "oldestAgeMs": round(row.stats.oldest_age * 1000),
-            }
-            for topic, row in found.items()
-        }
-        together = {name: sum(row[name] for row in rows.values()) for name in ("ready", "inFlight", "backoff")}
-        oldest = max((row["oldestAgeMs"] for row in rows.values()), default=0)
+        rows = {topic: _numbers(row) for topic, row in found.items()}
+        together = {name: _over(sum, [row[name] for row in rows.values()]) for name in ("ready", "inFlight", "backoff")}
+        oldest = _over(max, [0, *(row["oldestAgeMs"] for row in rows.values())])
         self._progress = {**together, "oldestAgeMs": oldest, "topics": rows}
+
+
+def _numbers(row: popmq.Availability) -> dict[str, int | None]:
+    """The progress of one topic."""
+    age = row.stats.oldest_age
+    return {
+        "ready": row.ready,
+        "inFlight": row.stats.in_flight,
+        "backoff": row.stats.backoff,
+        "oldestAgeMs": None if age is None else round(age * 1000),
+    }
+
+
+def _over(join: Callable[[Iterable[int]], int], numbers: Sequence[int | None]) -> int | None:
+    """The number of all topics; None if that of one is unknown."""
+    known = [number for number in numbers if number is not None]
+    return join(known) if len(known) == len(numbers) else None

@@ -12,6 +12,7 @@ from popmq_server.embedded.writer.housekeeping import Purging
 from tests.engine.lites import create, lite_rig, lites, pop, send, sending, sync, wait
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, refusals
 from tests.engine.work import calls, calls_of_pieces
+from tests.known import known
 
 rig = pytest.fixture(lite_rig)
 
@@ -203,8 +204,8 @@ def test_a_topic_tells_the_sums_over_its_lite_topics(rig: Rig) -> None:
         numbers = rig.numbers(topic="chat")
         told = (numbers.ready, numbers.in_flight, numbers.backoff, numbers.waiting, numbers.acked)
         assert told[4] == 1
-        assert sum(told) == 6
-        assert numbers.oldest_ms > 0
+        assert numbers.backlog + known(numbers.acked) == 6
+        assert known(numbers.oldest_ms) > 0
         rig.crash()
     assert rig.look(queries.Topics("chat"))[0].messages == 7
 

@@ -29,6 +29,7 @@ class World:
 
     def __init__(self, kept: bytes = b"", clock: FakeClock | None = None) -> None:
         self.clock, self.metrics = clock or FakeClock(), Metrics()
+        self.metrics.watch_store(synced=True)
         self.topics = [topic_row("orders", 500)]
         self.groups = [IDLE]
         self.asked = 0

@@ -280,7 +280,7 @@ class History:
             for name, sent in self.sent.items():
                 missing = sent - self.done[(group, name)] - dead
                 left = self.rig.numbers(group, name)
-                held = left.ready + left.in_flight + left.retry + left.backoff + left.waiting
+                held = left.backlog
                 assert len(missing) == held, f"{group} has lost of {name}: {missing}, and has {left}"
                 if held and self.used() <= 0.8:
                     waits = held == left.dead_blocked and self.lies_apart(max(self.sizes[one] for one in missing))

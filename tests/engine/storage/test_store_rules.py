@@ -7,6 +7,7 @@ import pytest
 from popmq_server.contract import commands as ask
 from popmq_server.values.outgoing import tag_hash
 from tests.engine.rig import HOUR, MINUTE, Rig, bodies, message, sending
+from tests.known import known
 
 
 @pytest.mark.mechanism("S0.33", "S2.15")
@@ -38,7 +39,7 @@ def test_a_lease_whose_message_was_dropped_never_returns_a_later_message(rig: Ri
     found = bodies(rig.pop())
     assert "older" not in found, "it was dropped unread"
     assert [body for body in found if body != "new"] == [row.body for row in rows]
-    assert rig.numbers().dropped + len(found) == 3
+    assert known(rig.numbers().dropped) + len(found) == 3
 
 
 @pytest.mark.mechanism("S2.46")

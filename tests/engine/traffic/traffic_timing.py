@@ -18,6 +18,7 @@ from popmq_server.values.message import GIVE_UP_TOPIC, Extra
 from popmq_server.values.outgoing import Outgoing, hash8
 from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, Rig, message, parsed
 from tests.engine.traffic.traffic import Traffic
+from tests.known import known
 
 
 def later(body: str, **asked: Any) -> Outgoing:
@@ -96,7 +97,7 @@ def dead_letters(rig: Rig) -> list[Any]:
 def waiting(rig: Rig, name: str = "t") -> tuple[int, int]:
     """(delayed, half) of a topic, as counted."""
     (row,) = rig.look(queries.Topics(name))
-    return row.delayed, row.half
+    return known(row.delayed), known(row.half)
 
 
 def texts(rig: Rig, topic: str = "t") -> list[str]:

@@ -10,6 +10,7 @@ import popmq
 from popmq_spark.lease.draining import Drain
 from popmq_spark.options import OptionError
 from popmq_spark.queue_ends import DataLoss
+from tests.known import known
 from tests.spark.conftest import TOPIC, Broker
 from tests.spark.reading.microbatch import CRASH_POINTS, Crash, MicroBatches, ids
 
@@ -34,7 +35,7 @@ def several(broker: Broker, *topics: str, **options: Any) -> MicroBatches:
 
 
 def acked(broker: Broker, topics: Sequence[str] = (TOPIC, *OTHERS)) -> dict[str, int]:
-    return {topic: broker.client.broker.stats(topic, "spark").groups[0].acked for topic in topics}
+    return {topic: known(broker.client.broker.stats(topic, "spark").groups[0].acked) for topic in topics}
 
 
 def test_several_topics_are_one_stream_in_which_each_gives_its_share(broker: Broker) -> None:

@@ -31,6 +31,7 @@ from rich.table import Table
 import popmq
 from harness.broker_process import BrokerProcess
 from tests.conftest import WHOLE
+from tests.known import known
 from tests.spark.real import faults
 from tests.spark.real.chaos_driver import move
 from tests.spark.real.conftest import in_topic
@@ -162,7 +163,7 @@ class Leases:
             return
         self._next = time.monotonic() + 0.5
         groups = [row for row in self._client.broker.stats("in").groups if row.group.startswith("lease-")]
-        self.in_flight = sum(row.in_flight for row in groups)
+        self.in_flight = sum(known(row.in_flight) for row in groups)
         self.ran_out += sum(max(0, row.retry - self._retry.get(row.group, 0)) for row in groups)
         self._retry = {row.group: row.retry for row in groups}
 

@@ -1,7 +1,6 @@
 """The process around an engine: what belongs to one engine only is asked of it, or is not there."""
 
 import re
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -15,20 +14,14 @@ from popmq_server.settings import SettingError, load
 from tests.wire.served import Served
 
 
-def scraped(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        return str(answer.read().decode())
-
-
 def test_each_name_of_an_engine_has_a_factory() -> None:
     assert tuple(FACTORIES) == ENGINES
     assert Options().engine in ENGINES
 
 
 def test_an_engine_without_a_store_shows_no_number_of_a_store(clock: FakeClock) -> None:
-    port = own_port()
-    with Served(clock, metrics_port=port):
-        text = scraped(port)
+    with Served(clock, metrics_port=own_port()) as served:
+        text = served.scraped()
     assert re.search(r'popmq_build_info\{.*kept="nowhere".*\} 1.0', text)
     for name in ("commit", "fsyncs", "store_", "schedule", "lease_lateness", "job_failures"):
         assert f"popmq_{name}" not in text, name

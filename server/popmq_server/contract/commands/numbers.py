@@ -1,6 +1,7 @@
 """Answers to queries: statistics of topics and groups, and the rows of lists. All times are ms.
 
-They belong to the seam (contract/engine.py): every engine answers with them, whatever it stores.
+They belong to the seam (contract/engine.py): every engine answers with them, whatever it stores. A number that may be
+None is one that an engine may not know; the embedded engine knows all of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,35 +32,45 @@ class GroupNumbers(NamedTuple):
     """One group in one topic.
 
     The unfinished messages are ready (not popped) + in_flight (leased) + retry (in the retry topic) + backoff (delayed)
-    + waiting (FIFO, in message groups; `stopped` counts message groups). `dead`: messages in the group's dead letter
-    topic, from all topics. acked, dropped, quarantined and filtered count since the group named the topic.
-    `oldest_ms`: store time of the oldest unfinished message, 0 = none. With a filter `ready` and `oldest_ms` are
-    estimates: the broker does not know whether messages that are not popped yet match.
+    + waiting (FIFO, in message groups; `stopped` counts message groups): the `backlog`, without those that are unknown.
+    `dead`: messages in the group's dead letter topic, from all topics. acked, dropped, quarantined and filtered count
+    since the group named the topic. `oldest_ms`: store time of the oldest unfinished message, 0 = none. With a filter
+    `ready` and `oldest_ms` are estimates: the broker does not know whether messages that are not popped yet match.
     """
 
     group: str
     topic: str
     ready: int
-    in_flight: int
+    in_flight: int | None
     retry: int
-    backoff: int
+    backoff: int | None
     dead: int
-    acked: int
-    dropped: int
-    quarantined: int
-    oldest_ms: int
+    acked: int | None
+    dropped: int | None
+    quarantined: int | None
+    oldest_ms: int | None
     owners: int
-    filtered: int = 0
+    filtered: int | None = 0
     waiting: int = 0
     stopped: int = 0
     mode: str = "POP"
-    delayed: int = 0  # of the topic: not visible to any group yet
-    read_ms: int = 0  # when the group last read the topic; 0 = not since the start, and it is not idle
+    delayed: int | None = 0  # of the topic: not visible to any group yet
+    read_ms: int | None = 0  # when the group last read the topic; 0 = not since the start, and it is not idle
     expires_ms: int = 0  # when the subscription expires without a read; 0 = never
-    bytes_behind: int = 0  # an estimate: backlog.bytes_of
-    dead_blocked: int = 0  # in_flight messages that become dead letters when the store has room
+    bytes_behind: int | None = 0  # an estimate: backlog.bytes_of
+    dead_blocked: int | None = 0  # in_flight messages that become dead letters when the store has room
     parked: int = 0  # calls that wait for messages of the topic; parked Pulls, which wait at a queue, are not counted
     sessions: int = 0  # of the group's clients
+
+    @property
+    def retries(self) -> int:
+        """Messages that wait for another attempt, as far as they are known."""
+        return self.retry + (self.backoff or 0)
+
+    @property
+    def backlog(self) -> int:
+        """Unfinished messages, as far as they are known."""
+        return self.ready + self.retries + (self.in_flight or 0) + self.waiting
 
 
 class TopicNumbers(NamedTuple):
@@ -71,9 +82,9 @@ class TopicNumbers(NamedTuple):
     topic: Topic
     messages: int
     queues: list[tuple[int, int, int]]
-    bytes: int
-    delayed: int
-    half: int
+    bytes: int | None
+    delayed: int | None
+    half: int | None
     lite_topics: int = 0
     abandoned: int = 0
 
@@ -195,8 +206,8 @@ class Consumer(NamedTuple):
     client: str
     group: str
     topics: tuple[str, ...]
-    last_ms: int
-    in_flight: int
+    last_ms: int | None
+    in_flight: int | None
 
 
 class StreamNumbers(NamedTuple):
@@ -215,12 +226,12 @@ class ClientNumbers(NamedTuple):
 
 
 class StoreNumbers(NamedTuple):
-    """The data file: its limit, its used bytes, the free bytes of its disk, and records in quarantine."""
+    """Where messages are stored: its limit, used bytes, the free bytes of its disk, and records in quarantine."""
 
-    map_bytes: int
+    map_bytes: int | None
     used_bytes: int
     disk_free_bytes: int
-    quarantined: int
+    quarantined: int | None
 
 
 class EventNumbers(NamedTuple):

@@ -91,6 +91,7 @@ class OffsetsOfQueue(NamedTuple):
 
     -1: the group has no position in the topic; no time was asked. `least_committed`: of all groups, -1 = there is none.
     `read_ms`: when the group last read the queue, 0 = not since the start. `bytes_behind`: see backlog.bytes_of.
+    None: the engine does not know it.
     """
 
     queue: int
@@ -98,8 +99,8 @@ class OffsetsOfQueue(NamedTuple):
     max_offset: int
     committed: int
     at_timestamp: int
-    least_committed: int = -1
-    read_ms: int = 0
+    least_committed: int | None = -1
+    read_ms: int | None = 0
     bytes_behind: int = 0
     topic_created_ms: int = 0
 

@@ -119,8 +119,11 @@ class Subscriptions(Listing[tuple[str, Subscription]], Listed["Subscriptions"]):
         return named_group(self.group)
 
 
-class HeldBy(Query[dict[tuple[str, str], int]], Listed["HeldBy"], entries="clients"):
-    """The number of messages leased to each of these (group, client), which must not be too many for one command."""
+class HeldBy(Query[dict[tuple[str, str], int] | None], Listed["HeldBy"], entries="clients"):
+    """The number of messages leased to each of these (group, client), which must not be too many for one command.
+
+    None: the engine does not know it.
+    """
 
     clients: tuple[tuple[str, str], ...]
 

@@ -180,7 +180,7 @@ class Consumers:
         for first in range(0, len(live), HELD_AT_ONCE):
             some = tuple((name, client) for name, client, _ in live[first : first + HELD_AT_ONCE])
             counts = await self._engine.ask(queries.HeldBy(some))
-            held |= counts
+            held |= counts or {}
         return [
             Consumer(client, name, tuple(sorted(session.topics)), session.last_ms, held.get((name, client), 0))
             for name, client, session in live

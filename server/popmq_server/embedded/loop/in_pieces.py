@@ -212,7 +212,7 @@ class InPieces(ABC):
         while after:
             more = await self.run_piece(NextOffsets(command.topic, command.group, after))
             for index, (row, other) in enumerate(zip(found, more, strict=False)):
-                known = [offset for offset in (row.least_committed, other.least_committed) if offset >= 0]
+                known = [offset for offset in (row.least_committed, other.least_committed) if offset not in (None, -1)]
                 found[index] = row._replace(least_committed=min(known, default=-1))
             after = more.after
         return found

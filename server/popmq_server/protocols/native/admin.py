@@ -209,15 +209,13 @@ class AdminService:
         )
 
     async def _store_stats(self) -> pb.StoreStats:
-        """Sizes in bytes. Each commit is one fsync, except with `--sync none`."""
+        """Sizes in bytes. Each commit is one fsync, except with `--sync none`; another engine counts no commits."""
         numbers = await self._engine.ask(queries.StoreSize())
-        commits = self._metrics.commits
-        return pb.StoreStats(
-            **numbers._asdict(),
-            commits=commits,
-            fsyncs=commits if self._metrics.synced else 0,
-            **self._metrics.lateness,
-        )
+        made, commits = pb.StoreStats(**numbers._asdict()), self._metrics.commits
+        if self._metrics.has_store:
+            fsyncs = commits if self._metrics.synced else 0
+            made.MergeFrom(pb.StoreStats(commits=commits, fsyncs=fsyncs, **self._metrics.lateness))
+        return made
 
     async def SetMaxSize(self, raw: bytes) -> Message:
         """Changes the limit of the data file, at once and for later starts."""

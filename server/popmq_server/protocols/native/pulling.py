@@ -163,7 +163,9 @@ class PullingService(NativeServicer):
             for row in consumers
         ]
         sessions += [
-            pb.ClientSession(client_id=row.client_id, topics=row.topics, last_seen_ms=row.since_ms, stream=True)
+            pb.ClientSession(
+                client_id=row.client_id, topics=row.topics, last_seen_ms=row.since_ms, in_flight=0, stream=True
+            )
             for row in streams
         ]
         if request.recent:
@@ -180,7 +182,8 @@ class PullingService(NativeServicer):
             row = known.get((one.client_id, one.group)) if one.group else None
             if row is None:
                 whose = (one.group, one.client_id, *((one.key, one.host) if is_admin else ()))
-                row = others.setdefault(whose, pb.ClientSession(client_id=one.client_id, group=one.group, recent=True))
+                made = pb.ClientSession(client_id=one.client_id, group=one.group, in_flight=0, recent=True)
+                row = others.setdefault(whose, made)
                 row.topics[:] = sorted({*row.topics, *one.topics})
                 row.last_seen_ms = one.last_ms
                 if one.group and one.client_id:  # leases of apache.rocketmq.v2 are of "key/client id"
@@ -191,14 +194,19 @@ class PullingService(NativeServicer):
                 row.host, row.access_key = one.host, one.key
         held = await self._held([pair for pairs in holders.values() for pair in pairs])
         for whose, pairs in holders.items():
-            others[whose].in_flight = sum(held.get(pair, 0) for pair in pairs)
+            if held is None:
+                others[whose].ClearField("in_flight")
+            else:
+                others[whose].in_flight = sum(held.get(pair, 0) for pair in pairs)
         return list(others.values())
 
-    async def _held(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
-        """The number of messages that each (group, client) holds."""
+    async def _held(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int] | None:
+        """The number of messages that each (group, client) holds; None: the engine does not know it."""
         held: dict[tuple[str, str], int] = {}
         for first in range(0, len(pairs), HELD_AT_ONCE):
             counts = await self._engine.ask(queries.HeldBy(tuple(pairs[first : first + HELD_AT_ONCE])))
+            if counts is None:
+                return None
             held |= counts
         return held
 

@@ -230,7 +230,7 @@ def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float]) -> p
         acked=row.acked,
         dropped=row.dropped,
         quarantined=row.quarantined,
-        oldest_age_ms=max(0, now_ms - row.oldest_ms) if row.oldest_ms else 0,
+        oldest_age_ms=row.oldest_ms and max(0, now_ms - row.oldest_ms),
         popped_per_s=rates[0],
         acked_per_s=rates[1],
         waiters=row.parked,
