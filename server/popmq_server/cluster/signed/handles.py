@@ -1,7 +1,8 @@
 """Handles of deliveries: the broker's own handle of a pop, its topic, and a signature over both and the group.
 
     content   version [1] · kind of topic [1] · broker's length [1] · queue [2] · revive queue [2] · offset [8] ·
-              distance of the CheckPoint's start from it [4] · popped ms [8] · lease ms [4] · broker · topic
+              distance of the CheckPoint's start from it [4] · popped ms [8] · lease ms [4] · attempt [1] · broker ·
+              topic
 
 Any gateway with the secret acks a delivery of another one: nothing is remembered. Brokers let anybody ack anything, so
 the signature is the only guard of acks. A broker also answers OK to an ack that is late; so a gateway says that a
@@ -20,14 +21,18 @@ from popmq_server.errors import Refused, bad_handle, lapsed
 
 _VERSION = 1
 _KIND = b"popmq handle"
-_FIELDS = struct.Struct(">BBBHHqIQI")
+_FIELDS = struct.Struct(">BBBHHqIQIB")
 
 
 class SignedDelivery(NamedTuple):
-    """What a handle names: the topic as brokers call it, never a retry topic, and the broker's own handle."""
+    """What a handle names: the topic as brokers call it, never a retry topic, and the broker's own handle.
+
+    `attempt`: which one this delivery is, from 1; 255 stands for all from there on.
+    """
 
     topic: str
     handle: PopHandle
+    attempt: int = 1
 
 
 class Handles:
@@ -73,7 +78,7 @@ def is_over(handle: PopHandle, now_ms: int) -> bool:
 
 
 def _content(delivery: SignedDelivery) -> bytes:
-    topic, handle = delivery
+    topic, handle, attempt = delivery
     broker = handle.broker.encode()
     try:
         fields = _FIELDS.pack(
@@ -86,6 +91,7 @@ def _content(delivery: SignedDelivery) -> bytes:
             handle.queue_offset - handle.ck_start,
             handle.pop_ms,
             handle.invisible_ms,
+            min(attempt, 255),
         )
     except struct.error:
         raise BadFormat(f"the handle {handle.text()!r} has numbers that no broker gives") from None
@@ -96,8 +102,8 @@ def _delivery(content: bytes) -> SignedDelivery:
     """Raises BadText for the content of another version; all else is as this gateway or another one has signed it."""
     if content[0] != _VERSION or len(content) < _FIELDS.size:
         raise BadText("is of another version of PopMQ")
-    _, kind, length, queue, revive, offset, distance, pop_ms, invisible_ms = _FIELDS.unpack_from(content)
+    _, kind, length, queue, revive, offset, distance, pop_ms, invisible_ms, attempt = _FIELDS.unpack_from(content)
     topic = _FIELDS.size + length
     broker = content[_FIELDS.size : topic].decode()
     handle = PopHandle(offset - distance, pop_ms, invisible_ms, revive, str(kind), broker, queue, offset)
-    return SignedDelivery(content[topic:].decode(), handle)
+    return SignedDelivery(content[topic:].decode(), handle, attempt)

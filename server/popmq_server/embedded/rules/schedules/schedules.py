@@ -28,7 +28,7 @@ from popmq_server.contract.commands import (
 from popmq_server.contract.commands.numbers import Rows, ScheduleRow
 from popmq_server.embedded.rules.lite.lite_send import LitePlacing
 from popmq_server.embedded.rules.schedules import cron
-from popmq_server.embedded.rules.sending import placing, size_limit
+from popmq_server.embedded.rules.sending import size_limit
 from popmq_server.embedded.rules.sending.placing import Placing
 from popmq_server.embedded.rules.sending.send import expect_topic
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
@@ -40,7 +40,7 @@ from popmq_server.errors import (
     invalid,
     schedule_not_found,
 )
-from popmq_server.values import permission
+from popmq_server.values import permission, topic_types
 from popmq_server.values.message import Extra, length_prefixed
 from popmq_server.values.outgoing import (
     Outgoing,
@@ -85,7 +85,7 @@ def create(tx: Tx, command: CreateSchedule) -> CreatedSchedule:
     except cron.CronError as error:
         raise invalid(str(error), field="cron", action="give five fields such as 0 9 * * 1-5, or @daily") from None
     topic = expect_topic(tx, command.topic)
-    if (refused := placing.refusal(topic, command.message.extra or Extra())) is not None:
+    if (refused := topic_types.refusal(topic, command.message.extra or Extra())) is not None:
         refused.field = f"schedule.message.{refused.field}"
         raise refused
     tx.room.demand(GROW, messages_bytes([value_bytes(len(command.message.data))]))

@@ -19,22 +19,14 @@ from popmq_server.embedded.rules.topics import quotas
 from popmq_server.embedded.rules.topics.topic import enqueue, rotate
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import U64
-from popmq_server.errors import Refused, invalid
-from popmq_server.values import priority
-from popmq_server.values.message import Extra, check_lite_topic
+from popmq_server.errors import Refused
+from popmq_server.values import priority, topic_types
+from popmq_server.values.message import Extra
 from popmq_server.values.outgoing import Outgoing, hash8
 from popmq_server.values.records import Topic
 
 #: The rare fields of a message that has none of them.
 NO_EXTRA = Extra()
-#: For the action of a refusal: a topic type that allows the field.
-_TYPE_FOR = {
-    "message_group": "FIFO",
-    "priority": "PRIORITY",
-    "deliver_at_ms": "DELAY",
-    "delay_ms": "DELAY",
-    "transaction": "TRANSACTION",
-}
 
 
 def is_plain(topic: Topic, messages: tuple[Outgoing, ...]) -> bool:
@@ -82,7 +74,7 @@ class Placing:
 
     def _refusal(self, message: Outgoing) -> Refused | None:
         """Why the topic does not take a message, or None."""
-        return refusal(self._topic, message.extra or NO_EXTRA) or quotas.too_large(self._topic, message)
+        return topic_types.refusal(self._topic, message.extra or NO_EXTRA) or quotas.too_large(self._topic, message)
 
     def _kept(self, message: Outgoing) -> Place | None:
         """Stores a half or delayed message; returns its place, None for a visible message."""
@@ -109,49 +101,6 @@ class Placing:
             for step, rank in enumerate(ranks):
                 places[rank] = Place(queue, first + step)
         return places
-
-
-def refusal(topic: Topic, extra: Extra) -> Refused | None:
-    """Why the topic's type does not allow a message, or None."""
-    if topic.type == "LITE" or extra.lite_topic:
-        return _lite_refusal(topic, extra)
-    wrong: tuple[str, str] | None = None
-    if bool(extra.message_group) != (topic.type == "FIFO"):
-        wrong = "message_group", "is missing" if topic.type == "FIFO" else "needs a FIFO topic"
-    elif extra.priority and topic.type != "PRIORITY":
-        wrong = "priority", "needs a PRIORITY topic"
-    elif topic.type == "NORMAL" and (extra.due_ms or extra.delay_ms):
-        wrong = "deliver_at_ms" if extra.due_ms else "delay_ms", "needs a topic of another type, e.g. DELAY"
-    elif topic.type == "NORMAL" and extra.transaction:
-        wrong = "transaction", "needs a topic of another type, e.g. TRANSACTION"
-    if wrong is None:
-        return None
-    why = f"topic {topic.name!r} has type {topic.type}: {wrong[0]} {wrong[1]}"
-    return invalid(why, field=wrong[0], action=_cure(topic, wrong[0]))
-
-
-def _cure(topic: Topic, field: str) -> str:
-    """The action for a field that the topic's type requires or does not allow."""
-    if topic.type == "FIFO" and field == "message_group":
-        return "set message_group, or send to a topic of another type"
-    return f"unset {field}, or send to another topic: popmq topic create NAME --type {_TYPE_FOR[field]}"
-
-
-def _lite_refusal(topic: Topic, extra: Extra) -> Refused | None:
-    """Messages of LITE topics name their lite topic and may not set any other type-specific field."""
-    if topic.type != "LITE":
-        why = f"topic {topic.name!r} has type {topic.type}, it has no lite topics"
-        return invalid(why, field="type", action="unset lite_topic, or send to a LITE topic")
-    if any(extra._replace(lite_topic="")):
-        why = f"topic {topic.name!r} has type LITE: its messages have no message group, priority, delay or transaction"
-        return invalid(
-            why, field="type", action="set only lite_topic, or send to a topic of the type that has this field"
-        )
-    try:
-        check_lite_topic(extra.lite_topic)
-    except Refused as refused:
-        return refused
-    return None
 
 
 def queue_of(message_group: str, queues: int) -> int:

@@ -20,8 +20,8 @@ from popmq_server.embedded.rules.topics import quotas
 from popmq_server.embedded.rules.topics.topic import enqueue, rotate
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import U64, hash16
-from popmq_server.errors import Refused, invalid, topic_not_found
-from popmq_server.values import permission
+from popmq_server.errors import Refused, topic_not_found
+from popmq_server.values import permission, topic_types
 from popmq_server.values.outgoing import Outgoing
 from popmq_server.values.records import Topic
 
@@ -31,7 +31,7 @@ def send(tx: Tx, command: Send, topic: Topic, kind: type[Placing]) -> Sent:
 
     `topic`: that of the request (`expect_topic`). `kind`: what places messages that are not plain.
     """
-    _check_types(topic, command.types)
+    topic_types.check_types(topic, command.types)
     messages: tuple[Outgoing, ...] = command.valid  # type: ignore[assignment]  # hashed by loop/hashes.py
     key = b""
     if command.producer_id:
@@ -92,17 +92,6 @@ def _takes_plain(topic: Topic, types: frozenset[str]) -> bool:
     limited = topic.send_messages_per_s or topic.send_bytes_per_s or topic.bytes_max
     refused = topic.is_dead_letter or not permission.allows_send(topic) or (types and types != {topic.type})
     return not limited and not refused
-
-
-def _check_types(topic: Topic, types: frozenset[str]) -> None:
-    """Refuses messages of another type than the topic's, if the caller named types."""
-    if types and types != {topic.type}:
-        kinds = ", ".join(sorted(types))
-        raise invalid(
-            f"topic {topic.name!r} is of type {topic.type}, these messages are for {kinds}",
-            field="type",
-            action=f"send to a topic of that type: popmq topic create NAME --type {min(types)}",
-        )
 
 
 def _stored(messages: tuple[Outgoing, ...], places: tuple[Place | Refused, ...] | None) -> list[Outgoing]:

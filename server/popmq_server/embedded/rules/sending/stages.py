@@ -38,7 +38,7 @@ from popmq_server.contract.commands import (
     Stage,
     StageName,
 )
-from popmq_server.embedded.rules.sending import placing, size_limit
+from popmq_server.embedded.rules.sending import size_limit
 from popmq_server.embedded.rules.topics import quotas
 from popmq_server.embedded.rules.topics.walks import RowWalk
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
@@ -51,7 +51,7 @@ from popmq_server.embedded.store.keys import (
     hash16,
 )
 from popmq_server.errors import Refused, invalid, topic_not_found
-from popmq_server.values import permission
+from popmq_server.values import permission, topic_types
 from popmq_server.values.message import Extra
 from popmq_server.values.outgoing import Outgoing, pack_message, unpack_message
 from popmq_server.values.records import Topic
@@ -129,7 +129,7 @@ def _refusal(topic: Topic, entry: Outgoing | Refused) -> Refused | None:
     extra = entry.extra or _NONE
     if extra.transaction:
         return invalid("half messages are not staged", field="transaction", action="unset it: the batch is committed")
-    return placing.refusal(topic, extra) or quotas.too_large(topic, entry)
+    return topic_types.refusal(topic, extra) or quotas.too_large(topic, entry)
 
 
 def _has(tx: Tx, number: int, piece: int) -> bool:

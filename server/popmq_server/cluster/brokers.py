@@ -1,0 +1,145 @@
+"""Calls to brokers and name servers, by all parts of this engine: in time, and refused in the contract's words.
+
+    call        one broker, and what its answer says
+    tried       the same, for a caller that goes on after an error: it raises RemotingError
+    of_each     several brokers at once, each with its answer or its refusal
+    everywhere  a change on all masters, or UNAVAILABLE with those that are left
+
+A call ends 200 ms before its client's deadline, so that the client hears why.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from popmq_remoting import CALLS, Cluster, RemotingError, Request, Response, ResponseCode, Route
+from popmq_remoting.errors import BrokerRefused
+from popmq_server.cluster import names
+from popmq_server.cluster.refusals import Asked, refusal
+from popmq_server.contract.deadline import remaining_s
+from popmq_server.errors import Refused, topic_not_found, unavailable
+
+#: How much earlier than its client a call ends; and when, if the client names no deadline.
+MARGIN_S, CALL_S = 0.2, 10.0
+#: Codes by which a broker says that the route, or its own part in it, is another by now.
+_MOVED = frozenset(
+    (
+        *(ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION, ResponseCode.NOT_LEADER),
+        *(ResponseCode.GO_AWAY, ResponseCode.INVALID_PARAMETER),
+    )
+)
+
+T = TypeVar("T")
+
+
+def succeeded(answer: Response) -> None:
+    """For calls whose answer says nothing but OK. Raises BrokerRefused."""
+    answer.expect()
+
+
+class Brokers:
+    """`cluster`: the one of this process."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._loop = asyncio.get_running_loop()
+
+    def until_s(self, wait_ms: int = 0) -> float:
+        """When a call has to end, by the event loop's clock. `wait_ms`: how long it may be parked beside."""
+        left_s = remaining_s()
+        now_s = self._loop.time()
+        most_s = CALL_S + wait_ms / 1000
+        return now_s + most_s if left_s is None else now_s + min(most_s, max(0.0, left_s - MARGIN_S))
+
+    def now_ms(self, broker: str) -> int:
+        """The time at a broker."""
+        return self.cluster.clock(broker).now_ms()
+
+    async def call(
+        self, asked: Asked, request: Request, read: Callable[[Response], T], *, wait_ms: int = 0, purpose: str = CALLS
+    ) -> T:
+        """What `read` makes of the answer of the master of `asked.broker`. Raises Refused."""
+        try:
+            return await self.tried(asked, request, read, self.until_s(wait_ms), purpose)
+        except RemotingError as error:
+            raise refusal(error, asked) from error
+
+    async def tried(
+        self, asked: Asked, request: Request, read: Callable[[Response], T], until_s: float, purpose: str = CALLS
+    ) -> T:
+        """The same. Raises RemotingError."""
+        try:
+            return read(await self.cluster.call(asked.broker, request, until_s, purpose))
+        except RemotingError as error:
+            if asked.topic:
+                self._doubt(names.broker_topic(asked.topic), asked.broker, error)
+            raise
+
+    def _doubt(self, topic: str, broker: str, error: RemotingError) -> None:
+        if isinstance(error, BrokerRefused):
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                self.cluster.broker_lacks(topic, broker)
+            elif error.code in _MOVED:
+                self.cluster.doubt(topic)
+        else:
+            self.cluster.doubt(topic)
+
+    async def of_each(
+        self, brokers: Iterable[str], ask: Callable[[str], Request], read: Callable[[Response], T], asked: Asked
+    ) -> dict[str, T | Refused]:
+        """Asks several brokers at once. `asked.broker` is of no account."""
+        names = list(brokers)
+
+        async def one(broker: str) -> T | Refused:
+            try:
+                return await self.call(asked._replace(broker=broker), ask(broker), read)
+            except Refused as refused:
+                return refused
+
+        return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
+
+    async def everywhere(self, ask: Callable[[str], Request], asked: Asked) -> None:
+        """A change on every master. Raises Refused: its own if all refuse, else which brokers are left.
+
+        What some have done stays done: the same call again reaches the others.
+        """
+        whole(await self.of_each(await self.masters(), ask, succeeded, asked))
+
+    async def masters(self) -> list[str]:
+        """The names of all brokers, sorted. Raises Refused."""
+        try:
+            route = await self.cluster.brokers(self.until_s())
+        except RemotingError as error:
+            raise refusal(error, Asked("name servers")) from error
+        return sorted(route.brokers)
+
+    async def route(self, topic: str, field: str = "topic") -> Route:
+        """Where a topic is. `topic`: as PopMQ calls it. Raises Refused INVALID_FIELD, TOPIC_NOT_FOUND, UNAVAILABLE."""
+        known = names.broker_topic(topic, field)
+        try:
+            route = await self.cluster.route(known, self.until_s())
+        except RemotingError as error:
+            raise refusal(error, Asked("name servers", topic)) from error
+        if route is None or not route.queues:
+            raise topic_not_found(topic, field)
+        if route.is_static:
+            raise Refused(
+                "UNSUPPORTED",
+                f"topic {topic!r} is a static topic of RocketMQ, which gateways do not serve",
+                action="use a topic without logical queues",
+            )
+        return route
+
+
+def whole(answers: Mapping[str, T | Refused]) -> dict[str, T]:
+    """The answers of all. Raises Refused if one of them is a refusal, and says which brokers have done nothing."""
+    refusals = {broker: answer for broker, answer in answers.items() if isinstance(answer, Refused)}
+    if not refusals:
+        return {broker: answer for broker, answer in answers.items() if not isinstance(answer, Refused)}
+    first = next(iter(refusals.values()))
+    if len(refusals) == len(answers):
+        raise first
+    left = "; ".join(f"{broker}: {refused.message}" for broker, refused in sorted(refusals.items()))
+    refused = unavailable(f"done at {len(answers) - len(refusals)} of {len(answers)} brokers; left are {left}")
+    refused.action = f"make the same call again, which does the rest; {first.action}"
+    raise refused

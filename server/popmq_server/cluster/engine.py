@@ -1,0 +1,72 @@
+"""The cluster engine: the contract in front of an Apache RocketMQ 5 cluster. It keeps nothing that matters.
+
+    Engine ─▶ a part for each family of operations, with its table of handlers (BY_…), all on the same Brokers
+               Sends · Pops · Acks · …
+
+Make and use it inside one event loop.
+"""
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+from popmq_remoting import Cluster
+from popmq_server.cluster import promises
+from popmq_server.cluster.popping.acks import BY_ACKS, Acks
+from popmq_server.cluster.popping.dead import DeadLetters
+from popmq_server.cluster.popping.pops import Pops
+from popmq_server.cluster.sending.sends import BY_SENDS, Sends
+from popmq_server.cluster.shared import Shared
+from popmq_server.cluster.signed.secrets import Secrets
+from popmq_server.contract.commands import Pop, Popped
+from popmq_server.contract.commands.numbers import EngineInfo
+from popmq_server.contract.operations import A, Command, Handled, Operation, Query
+
+Handler = Callable[[Any], Coroutine[object, object, Any]]  # each class of operations has its own types
+
+
+def _bound(part: object, handled: Handled[Any]) -> dict[type[Operation[object]], Handler]:
+    """The handlers of a part, as the engine calls them."""
+    handlers: dict[type[Operation[object]], Callable[..., Any]] = handled.handlers
+    return {kind: functools.partial(handler, part) for kind, handler in handlers.items()}
+
+
+class ClusterEngine:
+    """`cluster`: connected, or not yet; closed by its owner."""
+
+    def __init__(self, cluster: Cluster, secrets: Secrets, now_ms: Callable[[], int]) -> None:
+        self.shared = shared = Shared(cluster, secrets, now_ms)
+        dead = DeadLetters(shared.brokers, now_ms)
+        self.sends = Sends(shared)
+        self.pops = Pops(shared, dead)
+        self.acks = Acks(shared, self.pops.held, dead)
+        self._info = promises.info()
+        self._handlers = {
+            **_bound(self.sends, BY_SENDS),
+            **_bound(self.acks, BY_ACKS),
+        }
+
+    def info(self) -> EngineInfo:
+        return self._info
+
+    async def execute(self, command: Command[A]) -> A:
+        return cast(A, await self._handlers[type(command)](command))
+
+    async def ask(self, query: Query[A]) -> A:
+        return cast(A, await self._handlers[type(query)](query))
+
+    async def pop(self, command: Pop, wait_ms: int) -> Popped:
+        return await self.pops.pop(command, wait_ms)
+
+    def parked(self) -> int:
+        """Calls that wait for messages."""
+        return self.pops.waits.count
+
+    def close_waits(self) -> None:
+        """Answers calls that wait: the process stops."""
+        self.pops.close_waits()
+
+    async def close(self) -> None:
+        """Lets what is under way end."""
+        await asyncio.gather(self.sends.close(), self.shared.close())

@@ -1,0 +1,174 @@
+"""Ack and ChangeInvisibleTime: of the broker that each handle names, whichever gateway popped the message.
+
+    Ack        a batch for each broker (200151), which stores one record; ordered deliveries singly (200051). One code
+               answers for a batch: after a refusal each of its messages is asked for alone
+    extend     200053; a normal delivery has another handle from then on, an ordered one keeps its own
+    release    200053 with the delay, or that of the group's backoff by the attempt that the handle names
+    reject     the message read again, written as a dead letter, and acked
+
+A handle whose lease is over by its broker's clock is refused here, since brokers answer OK to it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from popmq_remoting import Response, ResponseCode
+from popmq_remoting.messages import properties
+from popmq_remoting.pops.acks import PopAck
+from popmq_remoting.requests import popping
+from popmq_server.cluster import names
+from popmq_server.cluster.brokers import succeeded
+from popmq_server.cluster.popping.dead import DeadLetters, delivered
+from popmq_server.cluster.popping.sessions import Held
+from popmq_server.cluster.refusals import Asked
+from popmq_server.cluster.shared import Shared
+from popmq_server.cluster.signed.handles import SignedDelivery
+from popmq_server.contract.commands import Ack, Acked, Change, Changed, ChangeInvisibleTime, Renewed
+from popmq_server.errors import Refused, lapsed
+from popmq_server.values.records import Group
+
+#: Requests of one call that are under way together.
+LANES = 32
+_NO_REASON = "rejected"
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Acks:
+    """One for a process."""
+
+    def __init__(self, shared: Shared, held: Held, dead: DeadLetters) -> None:
+        self._brokers, self._groups, self._handles = shared.brokers, shared.groups, shared.handles
+        self._held, self._dead, self._now_ms = held, dead, shared.now_ms
+
+    async def ack(self, command: Ack) -> Acked:
+        """One result for each handle. Raises Refused GROUP_NOT_FOUND."""
+        await self._groups.get(command.group)
+        texts = [str(handle) for handle in command.handles]
+        read = self._handles.each(texts, command.group, self._brokers.now_ms)
+        results: list[Refused | None] = [each if isinstance(each, Refused) else None for each in read]
+        batches: dict[str, list[int]] = {}
+        single = list[int]()
+        for index, each in enumerate(read):
+            if isinstance(each, SignedDelivery):
+                singly = each.handle.is_ordered
+                (single if singly else batches.setdefault(each.handle.broker, [])).append(index)
+
+        async def one(index: int) -> None:
+            results[index] = await self._acked(_delivery(read[index]), command.group)
+
+        async def batch(broker: str, members: list[int]) -> None:
+            if await self._batch(broker, command.group, [_delivery(read[index]) for index in members]):
+                await in_lanes(members, one)
+
+        await asyncio.gather(in_lanes(single, one), *(batch(broker, members) for broker, members in batches.items()))
+        topics: dict[str, int] = {}
+        for text, each, result in zip(texts, read, results, strict=True):
+            if result is None and isinstance(each, SignedDelivery):
+                self._held.remove(text)
+                name = names.shown(each.topic)
+                topics[name] = topics.get(name, 0) + 1
+        return Acked(results, topics)
+
+    async def _batch(self, broker: str, group: str, deliveries: Sequence[SignedDelivery]) -> bool:
+        """Acks them; returns whether each has to be asked for alone. Nothing is known after a refusal."""
+        known = names.broker_group(group)
+        acks = [PopAck(each.topic, each.handle) for each in deliveries]
+        try:
+            await self._brokers.call(Asked(broker, group=group), popping.batch_ack(broker, known, acks), succeeded)
+        except Refused:
+            return True
+        return False
+
+    async def _acked(self, delivery: SignedDelivery, group: str) -> Refused | None:
+        request = popping.ack(delivery.topic, names.broker_group(group), delivery.handle)
+        asked = Asked(delivery.handle.broker, names.shown(delivery.topic), group)
+        try:
+            return await self._brokers.call(asked, request, _gone)
+        except Refused as refused:
+            return refused
+
+    # ── Changes ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def change(self, command: ChangeInvisibleTime) -> list[Changed | Renewed | Refused]:
+        """One result for each change. Raises Refused GROUP_NOT_FOUND."""
+        group = await self._groups.get(command.group)
+        results: list[Changed | Renewed | Refused] = [Changed(0, False)] * len(command.changes)
+
+        async def one(index: int) -> None:
+            change = command.changes[index]
+            try:
+                results[index] = change if isinstance(change, Refused) else await self._changed(group, change)
+            except Refused as refused:
+                results[index] = refused
+
+        await in_lanes(range(len(command.changes)), one)
+        return results
+
+    async def _changed(self, group: Group, change: Change) -> Changed | Renewed:
+        text = str(change.handle)
+        (delivery,) = self._handles.each([text], group.name, self._brokers.now_ms)
+        if isinstance(delivery, Refused):
+            delivery.field = "handle"
+            raise delivery
+        if change.kind == "reject":
+            return await self._rejected(group, delivery, change, text)
+        delay_ms = change.delay_ms
+        if delay_ms is None:
+            delay_ms = group.backoff_ms(delivery.attempt)
+        if change.kind != "extend":
+            self._held.remove(text)
+        request = popping.change(delivery.topic, names.broker_group(group.name), delivery.handle, delay_ms)
+        asked = Asked(delivery.handle.broker, names.shown(delivery.topic), group.name)
+        renewed = await self._brokers.call(asked, request, lambda answer: popping.changed(answer, delivery.handle))
+        if renewed is None:
+            raise lapsed("handle")
+        visible_ms = self._now_ms() + delay_ms
+        if change.kind != "extend" or renewed == delivery.handle:
+            return Changed(visible_ms, False)
+        signed = self._handles.write(delivery._replace(handle=renewed), group.name).decode()
+        self._held.renamed(text, signed)
+        return Renewed(visible_ms, False, signed)
+
+    async def _rejected(self, group: Group, delivery: SignedDelivery, change: Change, text: str) -> Changed:
+        stored = await delivered(self._brokers, delivery, group.name)
+        if stored is None:
+            raise lapsed("handle")
+        await self._dead.bury(
+            delivery,
+            group.name,
+            stored,
+            properties.read(stored.properties),
+            attempts=delivery.attempt,
+            reason=change.reason or _NO_REASON,
+        )
+        self._held.remove(text)
+        return Changed(0, True)
+
+
+def _gone(answer: Response) -> Refused | None:
+    """Of an ack: the queue may have the message no more. Raises BrokerRefused."""
+    if answer.code == ResponseCode.NO_MESSAGE:
+        return lapsed("handles")
+    succeeded(answer)
+    return None
+
+
+def _delivery(read: SignedDelivery | Refused) -> SignedDelivery:
+    assert isinstance(read, SignedDelivery)
+    return read
+
+
+async def in_lanes(items: Sequence[T], one: Callable[[T], Awaitable[None]]) -> None:
+    """Runs `one` for each item, LANES of them at once."""
+
+    async def lane(start: int) -> None:
+        for item in items[start::LANES]:
+            await one(item)
+
+    await asyncio.gather(*(lane(start) for start in range(min(LANES, len(items)))))
+
+
+BY_ACKS = Ack.awaited_by(Acks.ack) | ChangeInvisibleTime.awaited_by(Acks.change)

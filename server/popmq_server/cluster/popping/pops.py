@@ -1,0 +1,286 @@
+"""Pop: a round over the topic's brokers, a wait if they have nothing, and the round again.
+
+    round    pops of 32 at most, one after the other, until there is enough or a broker has no more
+    rows     tags compared again (brokers compare hashes; what does not match is acked)
+             attempts used up ─▶ a dead letter, not delivered
+             queue numbers by the layout, a signed handle
+    wait     waits.py: a request parked at each broker, that of all clients
+
+A lease that nobody will use ends at once: of a caller who has gone, and of a pop that the process stops.
+"""
+
+import asyncio
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from popmq_remoting import Route
+from popmq_remoting.names import NORMAL
+from popmq_remoting.pops.infos import PoppedMessage
+from popmq_remoting.requests import popping
+from popmq_remoting.requests.popping import MESSAGES_MAX, BrokerPop, PopOutcome
+from popmq_server.cluster import names
+from popmq_server.cluster.brokers import succeeded
+from popmq_server.cluster.catalog.topics import KnownTopic
+from popmq_server.cluster.layout import QueuePlace
+from popmq_server.cluster.messages.from_broker import message_bytes
+from popmq_server.cluster.popping.attempts import Attempts, key_of
+from popmq_server.cluster.popping.dead import USED_UP, DeadLetters
+from popmq_server.cluster.popping.sessions import RELEASED_MS, SESSION_MS, Held
+from popmq_server.cluster.popping.waits import LineKey, Waits
+from popmq_server.cluster.refusals import Asked
+from popmq_server.cluster.shared import Shared
+from popmq_server.cluster.signed.handles import SignedDelivery
+from popmq_server.contract.commands import Pop, Popped, PoppedRow
+from popmq_server.contract.deadline import remaining_s
+from popmq_server.errors import Refused
+from popmq_server.values import fields, permission
+from popmq_server.values.filters import filter as filters
+from popmq_server.values.filters.filter import Filter
+from popmq_server.values.records import Group
+
+#: The first queues of a new group: from the first message on, or only what comes from now on.
+_FROM_START = frozenset(("EARLIEST", "TIMESTAMP"))
+_ALL_QUEUES = -1
+
+
+class Wanted(NamedTuple):
+    """A Pop, and what is known about what it names."""
+
+    command: Pop
+    topic: KnownTopic
+    group: Group
+    filter: Filter
+    invisible_ms: int
+
+    @property
+    def broker_group(self) -> str:
+        """As brokers call it."""
+        return names.broker_group(self.group.name)
+
+
+class _Round(NamedTuple):
+    """What a round found. `rest`: messages that are left at each broker that was asked."""
+
+    rows: list[PoppedRow]
+    due_ms: int
+    rest: dict[str, int]
+
+
+@dataclass
+class _Caller:
+    """Whether the caller of a pop has gone, and whether the pop is at its wait, where it can be ended."""
+
+    gone: bool = False
+    waits: bool = False
+
+
+class Pops:
+    """One for a process."""
+
+    def __init__(self, shared: Shared, dead: DeadLetters) -> None:
+        self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups
+        self._layouts, self._handles = shared.layouts, shared.handles
+        self._background, self._now_ms = shared.background, shared.now_ms
+        self._dead = dead
+        self.waits = Waits(shared.brokers)
+        self.held = Held()
+        self._attempts = Attempts()
+        self._loop = asyncio.get_running_loop()
+        self._turn = 0
+
+    async def pop(self, command: Pop, wait_ms: int) -> Popped:
+        """Raises Refused."""
+        key = key_of(command)
+        if key is not None and (known := self._attempts.known(key)) is not None:
+            return (await asyncio.shield(known))._replace(replay=True)
+        caller = _Caller()
+        task = self._loop.create_task(self._pop(command, wait_ms, caller))
+        if key is not None:
+            self._attempts.keep(key, task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if key is None or command.release_if_gone:
+                caller.gone = True
+                task.add_done_callback(functools.partial(self._unheard, command.group))
+                if caller.waits:
+                    task.cancel()
+            raise
+
+    async def _pop(self, command: Pop, wait_ms: int, caller: "_Caller") -> Popped:
+        wanted = await self._wanted(command)
+        until_s = self._wait_until_s(wait_ms)
+        places = await self._places(wanted, await self._topics.route(command.topic))
+        known, group, ordered = wanted.topic.broker_name, wanted.broker_group, wanted.topic.is_fifo
+        keys = [LineKey(broker, known, group, ordered) for broker in places]
+        told: LineKey | None = None
+        while True:
+            found = await self._round(wanted, places if told is None else {told.broker: places[told.broker]})
+            if told is not None:
+                self.waits.looked(told, len(found.rows), found.rest.get(told.broker, 0))
+            if found.rows or caller.gone or self._loop.time() >= until_s:
+                return self._answer(wanted, found)
+            caller.waits = True
+            told = await self.waits.wait(keys, until_s)
+            caller.waits = False
+            if told is None:
+                return self._answer(wanted, found)
+
+    def _wait_until_s(self, wait_ms: int) -> float:
+        """A pop that waits ends before its client gives up."""
+        left_s = remaining_s()
+        now_s = self._loop.time()
+        return now_s + (wait_ms / 1000 if left_s is None else min(wait_ms / 1000, max(0.0, left_s - 0.5)))
+
+    async def _wanted(self, command: Pop) -> Wanted:
+        topic = await self._topics.get(command.topic)
+        group = await self._groups.get(command.group)
+        permission.check_read(group, topic.settings)
+        kind, text = command.filter or ("", "")
+        own_ms = SESSION_MS if command.session else group.invisible_ms
+        return Wanted(command, topic, group, filters.make(kind, text), command.invisible_ms or own_ms)
+
+    async def _places(self, wanted: Wanted, route: Route) -> dict[str, list[int]]:
+        """The queues to pop of each broker: [-1] for all. Raises Refused."""
+        command = wanted.command
+        named = command.queues
+        if not named and command.of_queue >= 0 and wanted.group.share_number and not wanted.topic.is_fifo:
+            named = (command.of_queue,)
+        if not named:
+            return {broker: [_ALL_QUEUES] for broker, queues in sorted(route.queues.items()) if queues.is_readable}
+        whole = await self._layouts.of(wanted.topic)
+        places: dict[str, list[int]] = {}
+        for queue in named:
+            place: QueuePlace = whole.place(command.topic, queue, "queues")
+            places.setdefault(place.broker, []).append(place.queue_id)
+        return places
+
+    # ── A round ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _round(self, wanted: Wanted, places: dict[str, list[int]]) -> _Round:
+        """Pops at these brokers, beginning with another one each time."""
+        brokers = list(places)
+        self._turn += 1
+        start = self._turn % len(brokers) if brokers else 0
+        found, refusals = _Round([], 0, {}), list[Refused]()
+        for broker in brokers[start:] + brokers[:start]:
+            for queue_id in places[broker]:
+                try:
+                    found = await self._taken(wanted, broker, queue_id, found)
+                except Refused as refused:
+                    refusals.append(refused)
+                    break
+            if self._room(wanted, found) <= 0:
+                break
+        if refusals and not found.rows and len(refusals) == len(brokers):
+            raise refusals[0]
+        return found
+
+    def _room(self, wanted: Wanted, found: _Round) -> int:
+        size = sum(len(row[0]) for row in found.rows)
+        return 0 if found.rows and size >= wanted.command.max_bytes else wanted.command.max_messages - len(found.rows)
+
+    async def _taken(self, wanted: Wanted, broker: str, queue_id: int, found: _Round) -> _Round:
+        """Pops of one broker, until there is enough or it has no more."""
+        while (room := self._room(wanted, found)) > 0:
+            asked_for = min(room, MESSAGES_MAX)
+            outcome = await self._popped(wanted, broker, queue_id, asked_for)
+            try:
+                rows, due_ms = await self._delivered(wanted, broker, outcome)
+            except Refused:
+                taken = [SignedDelivery(wanted.topic.broker_name, each.handle) for each in outcome.rows]
+                self._release(taken, wanted.group.name)
+                raise
+            due = min(found.due_ms or due_ms, due_ms or found.due_ms)
+            found = _Round(found.rows + rows, due, {**found.rest, broker: outcome.rest})
+            if len(outcome.rows) < asked_for and not (outcome.rows and outcome.rest):
+                break
+        return found
+
+    async def _popped(self, wanted: Wanted, broker: str, queue_id: int, messages_max: int) -> PopOutcome:
+        clock, asked_ms = self._brokers.cluster.clock(broker), self._now_ms()
+        kind = {"tag": "TAG", "sql92": "SQL92"}.get(wanted.filter.kind)
+        request = popping.pop(
+            BrokerPop(
+                wanted.topic.broker_name,
+                wanted.broker_group,
+                wanted.invisible_ms,
+                clock.pop_born_ms(),
+                messages_max=messages_max,
+                queue_id=queue_id,
+                from_start=wanted.group.start_from in _FROM_START,
+                ordered=wanted.topic.is_fifo,
+                filter_type=kind,
+                expression=wanted.filter.text if kind else None,
+                attempt_id=wanted.command.attempt_id or None if wanted.topic.is_fifo else None,
+                broker=broker,
+            )
+        )
+        asked = Asked(broker, wanted.topic.name, wanted.group.name, "filter")
+        outcome = await self._brokers.call(asked, request, lambda answer: popping.popped(answer, broker))
+        if outcome.pop_ms:
+            clock.learn(outcome.pop_ms, asked_ms)
+        return outcome
+
+    async def _delivered(self, wanted: Wanted, broker: str, outcome: PopOutcome) -> tuple[list[PoppedRow], int]:
+        """The rows of a pop, and when their lease ends by our clock."""
+        rows, due_ms = list[PoppedRow](), 0
+        ahead_ms = self._brokers.cluster.clock(broker).ahead_ms
+        for each in outcome.rows:
+            delivery = SignedDelivery(wanted.topic.broker_name, each.handle, each.attempt)
+            data = message_bytes(each.message, each.properties)
+            if wanted.filter.kind == "tag" and not wanted.filter.matches(data):
+                self._background.start(
+                    "the ack of a message that the filter leaves out", self._finish(delivery, wanted.group.name)
+                )
+            elif each.attempt > wanted.group.max_attempts:
+                self._background.start("a dead letter", self._bury(delivery, wanted, each))
+            else:
+                due_ms = due_ms or each.handle.lapses_ms - ahead_ms
+                queue = 0
+                if each.handle.kind == NORMAL:
+                    queue = await self._layouts.number(wanted.topic, broker, each.handle.queue_id)
+                signed = self._handles.write(delivery, wanted.group.name) if wanted.command.handles else b""
+                rows.append((data, each.message.stored_ms, queue, each.handle.queue_offset, each.attempt, signed))
+        return rows, due_ms
+
+    def _answer(self, wanted: Wanted, found: _Round) -> Popped:
+        if wanted.command.session and found.rows:
+            ids = ((row[5].decode(), fields.text(row[0], fields.MESSAGE_ID)) for row in found.rows)
+            self.held.add(wanted.command.client_id, wanted.group.name, ids)
+        rest = sum(found.rest.values())
+        return Popped(found.rows, self._now_ms(), found.due_ms, rest, type=wanted.topic.settings.type)
+
+    # ── What is not delivered ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _finish(self, delivery: SignedDelivery, group: str) -> None:
+        request = popping.ack(delivery.topic, names.broker_group(group), delivery.handle)
+        await self._brokers.call(Asked(delivery.handle.broker, group=group), request, succeeded)
+
+    async def _bury(self, delivery: SignedDelivery, wanted: Wanted, each: PoppedMessage) -> None:
+        await self._dead.bury(
+            delivery, wanted.group.name, each.message, each.properties, attempts=each.attempt - 1, reason=USED_UP
+        )
+
+    def _unheard(self, group: str, task: "asyncio.Task[Popped]") -> None:
+        """The caller has gone: others get its messages at once."""
+        if task.cancelled() or task.exception() is not None:
+            return
+        handles = [handle.decode() for handle in task.result().handles if handle]
+        for handle in handles:
+            self.held.remove(handle)
+        self._release([self._handles.read(handle, group) for handle in handles], group)
+
+    def _release(self, deliveries: Iterable[SignedDelivery], group: str) -> None:
+        for delivery in deliveries:
+            self._background.start("the release of a message that nobody has taken", self._back(delivery, group))
+
+    async def _back(self, delivery: SignedDelivery, group: str) -> None:
+        request = popping.change(delivery.topic, names.broker_group(group), delivery.handle, RELEASED_MS)
+        await self._brokers.call(Asked(delivery.handle.broker, group=group), request, succeeded)
+
+    def close_waits(self) -> None:
+        """Answers the pops that wait: the process stops."""
+        self.waits.close()

@@ -1,0 +1,66 @@
+"""Session leases: what push consumers of apache.rocketmq.v2 hold, which renew nothing (`auto_renew`).
+
+A message is leased once for SESSION_MS, so that any gateway takes its ack, also after this one died. What a client
+holds is remembered here only to give it back early: when the gateway sees that the client has gone, its leases end
+after RELEASED_MS. After a gateway's death they end by themselves.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+#: consumeTimeoutMinute, as RocketMQ has it by default.
+SESSION_MS = 15 * 60_000
+#: A lease of 0 is 4 s slower at some brokers, and no faster at others.
+RELEASED_MS = 1_000
+#: Of all clients; beyond, the oldest are forgotten, and end by themselves.
+HELD_MAX = 200_000
+
+
+class Held:
+    """Handles that clients hold, by client and group."""
+
+    def __init__(self) -> None:
+        #: By handle: (client, group, message id).
+        self._handles: OrderedDict[str, tuple[str, str, str]] = OrderedDict()
+        self._of_client: dict[str, set[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def add(self, client: str, group: str, rows: Iterable[tuple[str, str]]) -> None:
+        """`rows`: (handle, message id)."""
+        for handle, message_id in rows:
+            self._handles[handle] = (client, group, message_id)
+            self._of_client.setdefault(client, set()).add(handle)
+        while len(self._handles) > HELD_MAX:
+            self.remove(next(iter(self._handles)))
+
+    def remove(self, handle: str) -> None:
+        """It was acked, released or rejected."""
+        found = self._handles.pop(handle, None)
+        if found is not None:
+            handles = self._of_client[found[0]]
+            handles.discard(handle)
+            if not handles:
+                del self._of_client[found[0]]
+
+    def renamed(self, handle: str, new: str) -> None:
+        """The delivery has another handle now."""
+        if (found := self._handles.get(handle)) is not None:
+            self.remove(handle)
+            self.add(found[0], found[1], [(new, found[2])])
+
+    def leave(self, client: str) -> list[tuple[str, str]]:
+        """(handle, group) of all that a client held."""
+        handles = list(self._of_client.get(client, ()))
+        found = [(handle, self._handles[handle][1]) for handle in handles]
+        for handle in handles:
+            self.remove(handle)
+        return found
+
+    def handle_of(self, client: str, group: str, message_id: str) -> str:
+        """The handle of a message by its id; "" if it is not held here."""
+        for handle in self._of_client.get(client, ()):
+            if self._handles[handle][1:] == (group, message_id):
+                return handle
+        return ""

@@ -1,0 +1,100 @@
+"""What was read from the cluster, remembered for some seconds: one question for all that ask at the same time.
+
+    younger than FRESH_S       answered from memory
+    younger than STALE_S       the same, and read anew in the background
+    older, or forgotten        waited for; if nobody answers, what was known is served on
+
+Everything here may be lost at any time: another gateway has its own, and a restart begins without one.
+"""
+
+import asyncio
+import contextvars
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from popmq_server.errors import Refused
+
+FRESH_S, STALE_S = 5.0, 15.0
+#: For what does not exist.
+ABSENT_S = 1.0
+#: Of one kind; beyond, those that were read the longest ago are forgotten.
+ENTRIES_MAX = 20_000
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Entry(NamedTuple, Generic[V]):
+    value: V
+    read_s: float
+
+
+class Remembered(Generic[K, V]):
+    """Values by key. `read`: asks the cluster; it raises Refused. A value that is None is one that does not exist."""
+
+    def __init__(self, read: Callable[[K], Awaitable[V]]) -> None:
+        self._read = read
+        self._loop = asyncio.get_running_loop()
+        self._entries: dict[K, _Entry[V]] = {}
+        self._reading: dict[K, asyncio.Task[V]] = {}
+
+    async def get(self, key: K) -> V:
+        """Raises Refused if nothing is known, and nothing can be read."""
+        entry = self._entries.get(key)
+        age_s = self._loop.time() - entry.read_s if entry is not None else STALE_S
+        if entry is not None and age_s < (FRESH_S if entry.value is not None else ABSENT_S):
+            return entry.value
+        task = self._reading.get(key)
+        if task is None:
+            # Without the deadline of the call that happens to ask first: others wait for it too.
+            task = self._loop.create_task(self._ask(key), context=contextvars.Context())
+            self._reading[key] = task
+            task.add_done_callback(functools.partial(self._asked, key))
+        if entry is not None and entry.value is not None and age_s < STALE_S:
+            return entry.value
+        try:
+            return await asyncio.shield(task)
+        except Refused as refused:
+            if entry is None or not refused.retryable:
+                raise
+            return entry.value
+
+    def known(self, key: K) -> V | None:
+        """What is remembered, of any age."""
+        entry = self._entries.get(key)
+        return entry.value if entry is not None else None
+
+    def put(self, key: K, value: V) -> None:
+        """What this gateway has just written, or learnt otherwise."""
+        self._entries.pop(key, None)
+        self._entries[key] = _Entry(value, self._loop.time())
+        if len(self._entries) > ENTRIES_MAX:
+            del self._entries[next(iter(self._entries))]
+
+    def forget(self, key: K) -> None:
+        """An answer showed that it may be wrong."""
+        self._entries.pop(key, None)
+
+    async def _ask(self, key: K) -> V:
+        try:
+            value = await self._read(key)
+        except Refused as refused:
+            entry = self._entries.get(key)
+            if entry is not None and refused.retryable:  # served on, and asked for again in the background
+                self._entries[key] = entry._replace(read_s=self._loop.time() - FRESH_S)
+            else:
+                self.forget(key)
+            raise
+        self.put(key, value)
+        return value
+
+    def _asked(self, key: K, task: "asyncio.Task[V]") -> None:
+        del self._reading[key]
+        if not task.cancelled():
+            task.exception()  # whoever asked may have gone, or had an older value
+
+    def close(self) -> None:
+        """Ends what is being read."""
+        for task in list(self._reading.values()):
+            task.cancel()

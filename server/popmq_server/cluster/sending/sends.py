@@ -1,0 +1,284 @@
+"""Send: the messages of a call → requests to brokers → the place of each message, or why it is refused.
+
+    one plain message           waits for the end of this turn of the event loop, and travels with others of its topic
+    many plain messages         one queue, in their order, a request for each 4 MiB
+    message groups              the queue of each by the layout; the messages of a queue one after the other
+    delayed, half, priority     a request each, LANES of them at once
+
+A broker that surely stored nothing is left out, and the next one is tried; but a message group has one queue, and waits
+for its broker. An answer that did not come is not asked for again: the client decides, and its repeat has the same id.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from popmq_remoting import RemotingError, ResponseCode, Route
+from popmq_remoting.errors import BrokerRefused, DeadlineOver
+from popmq_remoting.messages import offset_ids
+from popmq_remoting.requests import sending
+from popmq_remoting.requests.sending import HalfPlace, SendOutcome, SendTarget
+from popmq_server.cluster import gathering, message_groups
+from popmq_server.cluster.brokers import CALL_S
+from popmq_server.cluster.catalog.topics import KnownTopic
+from popmq_server.cluster.gathering import Gathered
+from popmq_server.cluster.layout import QueuePlace
+from popmq_server.cluster.messages.to_broker import BrokerMessage, SendLimits, to_broker
+from popmq_server.cluster.refusals import Asked, refusal
+from popmq_server.cluster.sending.placing import Placing, may_go_elsewhere
+from popmq_server.cluster.shared import Shared
+from popmq_server.cluster.signed import transactions
+from popmq_server.cluster.signed.transactions import SignedHalf
+from popmq_server.contract.commands import NewMessage, Place, Send, Sent
+from popmq_server.errors import Refused, topic_not_found, unavailable
+from popmq_server.values import permission, priority, topic_types
+from popmq_server.values.message import Extra
+
+#: Requests of one call that are under way together.
+LANES = 32
+_NONE = Extra()
+Answer = Place | Refused
+
+
+class Numbered(NamedTuple):
+    """A message of a call: its number there, what travels, and its options."""
+
+    number: int
+    message: BrokerMessage
+    extra: Extra
+
+
+class Sends:
+    """One for a process."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._brokers, self._topics, self._layouts = shared.brokers, shared.topics, shared.layouts
+        self._secrets, self._now_ms = shared.secrets, shared.now_ms
+        self._placing = Placing()
+        self._loop = asyncio.get_running_loop()
+        #: Single sends of this turn: topic, message, and who waits for its place.
+        self._turn: list[tuple[KnownTopic, BrokerMessage, asyncio.Future[Answer]]] = []
+        self._under_way: set[asyncio.Task[None]] = set()
+        #: Messages that travelled together with those of other callers.
+        self.gathered = 0
+
+    async def send(self, command: Send) -> Sent:
+        """Raises Refused if no message can be stored at all; else each has its own result."""
+        topic = await self._topics.get(command.topic)
+        if topic.settings.is_dead_letter:
+            raise topic_not_found(command.topic)
+        permission.check_send(topic.settings)
+        topic_types.check_types(topic.settings, command.types)
+        valid = command.valid
+        places: list[Place | Refused] = [Place()] * len(valid)
+        prepared = list[Numbered]()
+        for number, message in enumerate(valid):
+            try:
+                prepared.append(Numbered(number, self._prepared(topic, message), message.extra or _NONE))
+            except Refused as refused:
+                places[number] = refused
+        if len(prepared) == 1 and prepared[0].message.is_plain:
+            places[prepared[0].number] = await self._in_turn(topic, prepared[0].message)
+        elif prepared:
+            await self._many(topic, prepared, places)
+        return sent(places)
+
+    def _prepared(self, topic: KnownTopic, message: NewMessage) -> BrokerMessage:
+        if (refused := topic_types.refusal(topic.settings, message.extra or _NONE)) is not None:
+            raise refused
+        return to_broker(message, SendLimits(topic.broker_name, self._now_ms()))
+
+    # ── One message, together with those of other callers ────────────────────────────────────────────────────────────
+
+    async def _in_turn(self, topic: KnownTopic, message: BrokerMessage) -> Place | Refused:
+        if not self._turn:
+            self._loop.call_soon(self._end_turn)
+        place: asyncio.Future[Answer] = self._loop.create_future()
+        self._turn.append((topic, message, place))
+        try:
+            async with asyncio.timeout_at(self._brokers.until_s()):
+                return await place
+        except TimeoutError:
+            late = DeadlineOver("no answer before the deadline", maybe_done=True)
+            raise refusal(late, Asked("", topic.name)) from None
+
+    def _end_turn(self) -> None:
+        turn, self._turn = self._turn, []
+        known = {topic.broker_name: topic for topic, _, _ in turn}
+        for each in gathering.planned([(topic.broker_name, message) for topic, message, _ in turn]):
+            waiting = [turn[member][2] for member in each.members]
+            self.gathered += len(waiting) if len(waiting) > 1 else 0
+            # Without the deadline of the call that began the turn: each caller has its own.
+            task = self._loop.create_task(self._tell(known[each.topic], each, waiting), context=contextvars.Context())
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+
+    async def _tell(
+        self, topic: KnownTopic, gathered: Gathered, waiting: "Sequence[asyncio.Future[Place | Refused]]"
+    ) -> None:
+        found: Sequence[Place | Refused]
+        try:
+            found = await self._stored(topic, await self._topics.route(topic.name), gathered)
+        except Refused as refused:
+            found = [refused] * len(waiting)
+        except Exception as error:
+            for future in waiting:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for future, place in zip(waiting, found, strict=True):
+            if not future.done():
+                future.set_result(_again(place) if isinstance(place, Refused) else place)
+
+    # ── Many messages of one call ────────────────────────────────────────────────────────────────────────────────────
+
+    async def _many(self, topic: KnownTopic, prepared: Sequence[Numbered], places: list[Place | Refused]) -> None:
+        """Fills in the places."""
+        route = await self._topics.route(topic.name)
+        plain = [each for each in prepared if each.message.is_plain]
+        single = [each for each in prepared if not each.message.is_plain and not each.extra.message_group]
+        grouped = [each for each in prepared if each.extra.message_group]
+        lanes = [self._lane(topic, route, single[start::LANES], places) for start in range(min(LANES, len(single)))]
+        if plain:
+            lanes.append(self._batches(topic, route, plain, places))
+        if grouped:
+            whole = (await self._layouts.of(topic)).places
+            by_queue: dict[int, list[Numbered]] = {}
+            for each in grouped:
+                by_queue.setdefault(message_groups.queue_of(each.extra.message_group, len(whole)), []).append(each)
+            lanes += [self._lane(topic, route, each, places, whole[queue]) for queue, each in by_queue.items()]
+        await asyncio.gather(*lanes)
+
+    async def _lane(
+        self,
+        topic: KnownTopic,
+        route: Route,
+        messages: Sequence[Numbered],
+        places: list[Place | Refused],
+        fixed: QueuePlace | None = None,
+    ) -> None:
+        """Sends them one after the other."""
+        for number, message, extra in messages:
+            (gathered,) = gathering.planned([(topic.broker_name, message)])
+            try:
+                (places[number],) = await self._stored(topic, route, gathered, fixed, extra)
+            except Refused as refused:
+                places[number] = refused
+
+    async def _batches(
+        self, topic: KnownTopic, route: Route, messages: Sequence[Numbered], places: list[Place | Refused]
+    ) -> None:
+        """All of them in one queue while its broker takes them."""
+        fixed: QueuePlace | None = None
+        for each in gathering.planned([(topic.broker_name, message) for _, message, _ in messages]):
+            stored: Sequence[Place | Refused]
+            try:
+                stored = await self._stored(topic, route, each, fixed)
+            except Refused as refused:
+                stored = [refused] * len(each.members)
+            for member, place in zip(each.members, stored, strict=True):
+                places[messages[member].number] = place
+            if isinstance(stored[0], Place):
+                fixed = (await self._layouts.of(topic)).place(topic.name, stored[0].queue)
+
+    # ── One request ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _stored(
+        self,
+        topic: KnownTopic,
+        route: Route,
+        gathered: Gathered,
+        fixed: QueuePlace | None = None,
+        extra: Extra = _NONE,
+    ) -> list[Place | Refused]:
+        """The place of each message. `fixed`: it must be this queue. Raises Refused if none was stored."""
+        last = unavailable(f"no broker of topic {topic.name!r} can be written to")
+        until_s = self._brokers.until_s()
+        for place in [fixed] if fixed else self._placing.places(route):
+            asked, queue_id = Asked(place.broker, topic.name), place.queue_id
+            if topic.settings.type == "PRIORITY":
+                queue_id = priority.queue_of(extra.priority, route.queues[place.broker].write)
+            # Before the send: what is stored has an answer that says where.
+            number = await self._layouts.number(topic, place.broker, queue_id)
+            target = SendTarget(topic.broker_name, topic.broker_name, queue_id, place.broker)
+            try:
+                outcome = await self._brokers.tried(asked, gathered.request(target), sending.sent, until_s)
+                if outcome.code != ResponseCode.SUCCESS:
+                    raise BrokerRefused(outcome.code, "stored, but not as safely as asked for", place.broker)
+                return self._places(topic, gathered, outcome, QueuePlace(place.broker, number), extra)
+            except RemotingError as error:
+                last = refusal(error, asked)
+                if _is_of_one(error) and len(gathered.members) > 1:
+                    return await self._singly(topic, route, gathered, place)
+                if not may_go_elsewhere(error):
+                    break
+                self._placing.failed(place.broker)
+        raise last
+
+    async def _singly(
+        self, topic: KnownTopic, route: Route, gathered: Gathered, place: QueuePlace
+    ) -> list[Place | Refused]:
+        """One code answered for a batch, and it is about one of its messages: each gets its own."""
+        found = list[Place | Refused]()
+        for message in gathered.messages:
+            (alone,) = gathering.planned([(topic.broker_name, message)])
+            try:
+                found += await self._stored(topic, route, alone, place)
+            except Refused as refused:
+                found.append(refused)
+        return found
+
+    def _places(
+        self, topic: KnownTopic, gathered: Gathered, outcome: SendOutcome, number: QueuePlace, extra: Extra
+    ) -> list[Place | Refused]:
+        """`number`: the broker, and the number of the queue in the layout."""
+        if extra.transaction:
+            half = HalfPlace(
+                topic.broker_name,
+                topic.broker_name,
+                gathered.messages[0].properties["UNIQ_KEY"],
+                outcome.transaction_id,
+                outcome.queue_offset,
+                offset_ids.read(outcome.offset_ids[0]).commit_log_offset,
+            )
+            return [Place(transaction_id=transactions.write(self._secrets, SignedHalf(number.broker, half, False)))]
+        if extra.due_ms or extra.delay_ms:
+            return [Place(recall_handle=outcome.recall_handle)]
+        return [Place(number.queue_id, offset) for _, _, offset in gathered.results(outcome)]
+
+    async def close(self) -> None:
+        """Waits for the requests that are under way, at most as long as a call takes."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=CALL_S)
+
+
+def _is_of_one(error: RemotingError) -> bool:
+    return isinstance(error, BrokerRefused) and error.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+def _again(refused: Refused) -> Refused:
+    """The same for another caller: an exception has one traceback."""
+    return Refused(
+        refused.code,
+        refused.message,
+        field=refused.field,
+        action=refused.action,
+        retry_after_ms=refused.retry_after_ms,
+    )
+
+
+def sent(places: Sequence[Place | Refused]) -> Sent:
+    """The answer of a Send. Raises the first refusal if nothing was stored, and the same request may succeed later."""
+    refusals = [place for place in places if isinstance(place, Refused)]
+    if refusals and len(refusals) == len(places) and all(refused.retryable for refused in refusals):
+        raise refusals[0]
+    first = places[0] if places else Place()
+    if not isinstance(first, Refused):
+        following = [Place(first.queue, first.offset + step) for step in range(len(places))]
+        if list(places) == following:
+            return Sent(first.queue, first.offset, False)
+    return Sent(0, 0, False, tuple(places))
+
+
+BY_SENDS = Send.awaited_by(Sends.send)

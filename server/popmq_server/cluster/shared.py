@@ -1,0 +1,32 @@
+"""What all parts of the engine stand on: calls to brokers, what exists, signatures, the time."""
+
+from collections.abc import Callable
+
+from popmq_remoting import Cluster
+from popmq_server.cluster.background import Background
+from popmq_server.cluster.brokers import CALL_S, Brokers
+from popmq_server.cluster.catalog.groups import Groups
+from popmq_server.cluster.catalog.layouts import Layouts
+from popmq_server.cluster.catalog.topics import Topics
+from popmq_server.cluster.signed.handles import Handles
+from popmq_server.cluster.signed.secrets import Secrets
+
+
+class Shared:
+    """One for a process. `now_ms`: the time of day, as RocketMQ has it."""
+
+    def __init__(self, cluster: Cluster, secrets: Secrets, now_ms: Callable[[], int]) -> None:
+        self.now_ms = now_ms
+        self.brokers = Brokers(cluster)
+        self.topics = Topics(self.brokers)
+        self.groups = Groups(self.brokers)
+        self.layouts = Layouts(self.brokers)
+        self.secrets = secrets
+        self.handles = Handles(secrets)
+        self.background = Background()
+
+    async def close(self) -> None:
+        """Lets what is under way end."""
+        await self.background.close(CALL_S)
+        for each in (self.topics, self.groups, self.layouts):
+            each.close()

@@ -1,0 +1,140 @@
+"""Sends, pops and acks through a gateway, over the brokers of tests/remoting/fake."""
+
+import asyncio
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_remoting.codes import RequestCode
+from popmq_server.contract import commands as do
+from popmq_server.contract.commands import Place
+from popmq_server.errors import Refused
+from tests.cluster.gateway import GROUP, TOPIC, bodies, created, gateway, handles, pop, send
+from tests.remoting.fake.cluster import FakeCluster
+from tests.remoting.jumping import jumping, passed
+
+
+def messages(*numbers: int) -> list[pb.Message]:
+    return [pb.Message(message_id=f"id-{number}", body=b"%d" % number) for number in numbers]
+
+
+@jumping
+async def test_what_one_gateway_delivers_another_one_acks() -> None:
+    async with FakeCluster(("a", "b"), skew_ms=60_000) as fake, gateway(fake) as one, gateway(fake) as other:
+        created(fake)
+        await send(one, *messages(1, 2, 3))
+        popped = await pop(one)
+        assert bodies(popped) == [b"1", b"2", b"3"]
+        acked = await other.execute(do.Ack(GROUP, handles(popped)))
+        assert acked == do.Acked([None, None, None], {TOPIC: 3})
+        await passed(61.0)
+        assert (await pop(one)).rows == []
+
+
+@jumping
+async def test_messages_of_one_call_are_in_one_queue_in_their_order() -> None:
+    async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine:
+        created(fake)
+        places = await send(engine, *messages(*range(5)))
+        assert places == [Place(places[0].queue, step) for step in range(5)]  # type: ignore[union-attr]
+
+
+@jumping
+async def test_single_sends_of_one_turn_are_one_request_to_a_broker() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        await send(engine, *messages(0))
+        counts = fake.brokers["a"].counts
+        before = counts[RequestCode.SEND_MESSAGE_V2]
+        await asyncio.gather(*(send(engine, message) for message in messages(*range(1, 33))))
+        assert (counts[RequestCode.SEND_BATCH_MESSAGE], counts[RequestCode.SEND_MESSAGE_V2] - before) == (1, 0)
+        assert sorted(bodies(await pop(engine, max_messages=100))) == sorted(b"%d" % number for number in range(33))
+
+
+@jumping
+async def test_a_pop_that_waits_gets_what_is_sent_meanwhile() -> None:
+    async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine:
+        created(fake)
+        waiting = asyncio.ensure_future(pop(engine, 20_000))
+        await passed(5.0)
+        assert engine.parked() == 1
+        await send(engine, *messages(1))
+        assert bodies(await waiting) == [b"1"]
+
+
+@jumping
+async def test_a_lease_that_is_over_is_told_and_the_message_comes_again() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        await send(engine, *messages(1))
+        first = await pop(engine, invisible_ms=10_000)
+        await passed(11.0)
+        (result,) = (await engine.execute(do.Ack(GROUP, handles(first)))).results
+        assert isinstance(result, Refused)
+        assert result.code == "HANDLE_LAPSED"
+        again = await pop(engine)
+        assert [(row[4], pb.Message.FromString(row[0]).body) for row in again.rows] == [(2, b"1")]
+
+
+@jumping
+async def test_a_renewed_delivery_has_another_handle_and_the_group_keeps_it() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine, gateway(fake) as other:
+        created(fake)
+        await send(engine, *messages(1))
+        (handle,) = handles(await pop(engine, invisible_ms=10_000))
+        (renewed,) = await other.execute(do.ChangeInvisibleTime(GROUP, (do.Change(handle, "extend", 60_000),)))
+        assert isinstance(renewed, do.Renewed)
+        await passed(30.0)
+        assert (await pop(engine)).rows == []
+        assert (await engine.execute(do.Ack(GROUP, (renewed.handle,)))).results == [None]
+        await passed(60.0)
+        assert (await pop(engine)).rows == []
+
+
+@jumping
+async def test_a_rejected_message_is_a_dead_letter_with_its_reason() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        await send(engine, *messages(1))
+        (handle,) = handles(await pop(engine))
+        change = do.Change(handle, "reject", reason="no such customer")
+        assert await engine.execute(do.ChangeInvisibleTime(GROUP, (change,))) == [do.Changed(0, True)]
+        (letter,) = fake.brokers["a"].log.topics["%DLQ%shop%bill"].queues[0]
+        assert letter.body == b"1"
+        assert "no such customer" in letter.properties
+        await passed(70.0)
+        assert (await pop(engine)).rows == []
+
+
+@jumping
+async def test_a_message_without_attempts_left_is_a_dead_letter_and_not_delivered() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        fake.brokers["a"].log.groups["shop%bill"]["retryMaxTimes"] = 1
+        await send(engine, *messages(1))
+        for attempt in (1, 2):
+            assert [row[4] for row in (await pop(engine, invisible_ms=10_000)).rows] == [attempt]
+            await passed(11.0)
+        assert (await pop(engine)).rows == []
+        await passed(1.0)
+        assert len(fake.brokers["a"].log.topics["%DLQ%shop%bill"].queues[0]) == 1
+
+
+@jumping
+async def test_a_caller_that_has_gone_leaves_nothing_leased() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        waiting = asyncio.ensure_future(pop(engine, 20_000))
+        await passed(1.0)
+        waiting.cancel()
+        await passed(0.1)
+        await send(engine, *messages(1))
+        assert bodies(await pop(engine)) == [b"1"]
+
+
+@jumping
+async def test_a_repeated_attempt_id_gets_the_same_messages() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        await send(engine, *messages(1))
+        first = await pop(engine, client_id="c", attempt_id="try-1")
+        again = await pop(engine, client_id="c", attempt_id="try-1")
+        assert (again.replay, again.rows) == (True, first.rows)
