@@ -22,6 +22,7 @@ from popmq_server.cluster.signed.secrets import Secrets
 from popmq_server.contract.commands import Pop, Popped
 from popmq_server.contract.commands.numbers import EngineInfo
 from popmq_server.contract.operations import A, Command, Handled, Operation, Query
+from popmq_server.errors import Refused
 
 Handler = Callable[[Any], Coroutine[object, object, Any]]  # each class of operations has its own types
 
@@ -51,10 +52,16 @@ class ClusterEngine:
         return self._info
 
     async def execute(self, command: Command[A]) -> A:
-        return cast(A, await self._handlers[type(command)](command))
+        return cast(A, await self._handler(command)(command))
 
     async def ask(self, query: Query[A]) -> A:
-        return cast(A, await self._handlers[type(query)](query))
+        return cast(A, await self._handler(query)(query))
+
+    def _handler(self, operation: Operation[object]) -> Handler:
+        found = self._handlers.get(type(operation))
+        if found is None:
+            raise Refused("UNSUPPORTED", f"gateways do not serve {type(operation).__name__} yet", action="wait for it")
+        return found
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         return await self.pops.pop(command, wait_ms)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from popmq_server.clock import Clock
 from popmq_server.contract.engine import RoomForAnswers
 from popmq_server.contract.life import Life
-from popmq_server.errors import StartError
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
 
@@ -17,7 +16,9 @@ def _embedded(options: Options, clock: Clock, metrics: Metrics, room: RoomForAns
 
 
 def _rocketmq(options: Options, clock: Clock, metrics: Metrics, room: RoomForAnswers, note_faults: bool) -> Life:
-    raise StartError("--engine rocketmq is not complete in this release: leave it out")
+    from popmq_server.cluster.life import ClusterLife
+
+    return ClusterLife(options, clock)
 
 
 #: By name. `note_faults`: the process has nothing else, and the engine may note a signal that ends it.

@@ -1,0 +1,64 @@
+"""The life of the cluster engine: a client of the cluster, served, and closed (contract/life.py). It has no folder."""
+
+import asyncio
+import os
+import pathlib
+import socket
+
+from popmq_remoting import Cluster
+from popmq_remoting.errors import BadFormat
+from popmq_server.clock import Clock
+from popmq_server.cluster.access import cluster_settings, handle_secrets
+from popmq_server.cluster.engine import ClusterEngine
+from popmq_server.contract.life import EngineNumbers, Kept, Words
+from popmq_server.errors import StartError
+from popmq_server.options import Options
+
+
+class ClusterLife:
+    """`failed` is never done: a gateway waits for its cluster."""
+
+    words = Words("the cluster", "the gateway failed", "another gateway goes on", "it has left the cluster")
+
+    def __init__(self, options: Options, clock: Clock) -> None:
+        self._options, self._clock = options, clock
+        self.labels = {"engine": "rocketmq"}
+
+    async def start(self) -> ClusterEngine:
+        """Reads the files; connects when something is asked. Raises StartError."""
+        self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        secrets = handle_secrets(self._options)
+        settings = cluster_settings(self._options, f"{socket.gethostname()}@{os.getpid()}@popmq")
+        try:
+            self._cluster = Cluster(settings)
+        except BadFormat as error:
+            raise StartError(str(error)) from None
+        self.engine = ClusterEngine(self._cluster, secrets, self._clock.wall_ms)
+        return self.engine
+
+    async def alive(self) -> None:
+        """Returns when a route can be read. Raises Refused."""
+        await self.engine.shared.brokers.masters()
+
+    def parked(self) -> int:
+        """Calls that wait for messages."""
+        return self.engine.parked()
+
+    async def numbers(self) -> EngineNumbers:
+        """Topics and groups of a whole cluster are not part of a scrape."""
+        return EngineNumbers([], [], producers=0)
+
+    def certificate_folder(self) -> pathlib.Path | None:
+        """A gateway keeps nothing."""
+
+    def history(self) -> Kept | None:
+        """It begins with each start."""
+
+    def close_waits(self) -> None:
+        """Answers calls that wait."""
+        self.engine.close_waits()
+
+    async def close(self) -> None:
+        """Lets what is under way end, then leaves the brokers."""
+        await self.engine.close()
+        await self._cluster.close()
