@@ -5,7 +5,6 @@ Exit codes: 0 stopped by SIGTERM or SIGINT · 2 wrong settings · 74 the engine 
 
 import asyncio
 import functools
-import gc
 import logging
 import os
 import signal
@@ -14,25 +13,16 @@ from typing import TYPE_CHECKING
 
 from popmq_server import logs
 from popmq_server.clock import SystemClock
-from popmq_server.errors import EngineFailed, StartError
 from popmq_server.line_writer import LineWriter
 from popmq_server.options import Options, addresses
-from popmq_server.process.allocator import return_large_blocks
 from popmq_server.process.console_process import ConsoleProcess, arguments, refuse_taken
+from popmq_server.process.running import EXIT_IO, run, settle
 from popmq_server.process.supervision import Supervisor
 from popmq_server.settings import Settings, parse
 
 if TYPE_CHECKING:
     from popmq_server.process.serving import Serving
-
-EXIT_IO = 74
-EXIT_CONFIG = 78
-#: Interval in seconds at which Python switches threads. With the default of 5 ms the event loop and the writer wait for
-#: each other: 64 single senders had p99 58 ms, with 1 ms 15 ms.
-SWITCH_INTERVAL_S = 0.001
-#: New objects between two collections of the youngest. 64 calls in progress have 2,500, so with the default of 700 each
-#: commit came with one, which found nothing.
-COLLECT_AFTER = 10_000
+    from popmq_server.process.workers.workers import Workers
 
 log = logging.getLogger("popmq")
 
@@ -43,22 +33,9 @@ def main(argv: list[str] | None = None) -> int:
     settings = parse(argv)
     logs.start(settings.options.log_level, settings.options.log_format)
     log.info("settings: %s", settings)
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    return_large_blocks()
-    gc.disable()  # until `_settle`: what the start makes stays, and looking through it again and again takes a tenth
     try:
-        return asyncio.run(_serve(argv, settings))
-    except EngineFailed as error:
-        log.critical("%s; %s", error, error.recovery)
-        return EXIT_IO
-    except StartError as error:
-        if settings.options.log_format == "json":
-            log.critical("%s", error)
-        else:
-            logs.tell(f"popmq: {error}\n")
-        return EXIT_CONFIG
+        return run(_serve(argv, settings), settings.options.log_format)
     finally:
-        gc.enable()
         if (output := _output()) is not None:
             output.flush()
 
@@ -75,46 +52,53 @@ def _reserve_standard_files() -> None:
 
 
 async def _serve(argv: list[str] | None, settings: Settings) -> int:
-    """Runs one broker until SIGTERM, SIGINT or the failure of its engine; returns the exit code.
+    """Serves until SIGTERM, SIGINT or the failure of the engine; returns the exit code.
 
     On a signal it closes the port, lets running calls end (options.DRAIN_S) and closes the engine.
     """
-    from popmq_server.process.reloading import (
-        Reload,  # the broker: nine tenths of the start, and wrong settings end before it
-    )
-    from popmq_server.process.serving import Serving
+    from popmq_server.process.reloading import Reload
 
     options, stop = settings.options, asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    serving = Serving(options, SystemClock(), note_faults=True)
+    serving = _serving(argv, settings)
     # Before the start, which may take long: without a handler a SIGHUP would end the process.
-    loop.add_signal_handler(signal.SIGHUP, Reload(argv, settings, serving))
+    loop.add_signal_handler(signal.SIGHUP, Reload(argv, settings, serving.reload))
     async with serving:
         if options.console_port:
             refuse_taken(options.console_host, options.console_port)
-        _settle()
+        settle()
         _tell(_said(options, serving))
         supervisor = Supervisor(os.environ)
         supervisor.say("READY=1")
         watched = asyncio.ensure_future(supervisor.watch(serving.alive))
         console = await _console(options, serving)
         stopped = asyncio.ensure_future(stop.wait())
-        life = serving.life
-        await asyncio.wait((stopped, life.failed), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((stopped, serving.failed), return_when=asyncio.FIRST_COMPLETED)
         watched.cancel()
         await console.stop()
         supervisor.say("STOPPING=1")
-        if life.failed.done():
-            log.critical("%s; %s", life.failed.result(), life.words.recovery)
+        if serving.failed.done():
+            log.critical("%s; %s", serving.failed.result(), serving.words.recovery)
             return EXIT_IO
         # To the log, not to stdout: the reader of the lines above may have closed the pipe.
-        log.info("stopping: running calls end, then %s", life.words.closed)
+        log.info("stopping: running calls end, then %s", serving.words.closed)
     return 0
 
 
-async def _console(options: Options, serving: "Serving") -> ConsoleProcess:
+def _serving(argv: list[str] | None, settings: Settings) -> "Serving | Workers":
+    """What serves the ports: this process, or the workers that it supervises."""
+    if settings.options.workers > 1:
+        from popmq_server.process.workers.workers import Workers
+
+        return Workers(argv, settings)
+    from popmq_server.process.serving import Serving  # nine tenths of the start, and wrong settings end before it
+
+    return Serving(settings.options, SystemClock(), note_faults=True)
+
+
+async def _console(options: Options, serving: "Serving | Workers") -> ConsoleProcess:
     """The console, started if a port was named for it."""
     console = ConsoleProcess(*arguments(options, serving.port, serving.certificate))
     if options.console_port:
@@ -141,18 +125,7 @@ def _output() -> LineWriter | None:
     return LineWriter(os.dup(sys.stdout.fileno()), lambda _: "", failed)
 
 
-def _settle() -> None:
-    """Excludes the objects made by the start from garbage collection; they live until the process ends.
-
-    A collection of the oldest generation would block all threads for 30 ms: the modules alone are 50,000 objects. There
-    is none before either, which would take a tenth of the start: less than a thousand of them are garbage.
-    """
-    gc.freeze()
-    gc.set_threshold(COLLECT_AFTER)
-    gc.enable()
-
-
-def _said(options: Options, serving: "Serving") -> str:
+def _said(options: Options, serving: "Serving | Workers") -> str:
     """The lines that report the open ports. One text: a reader may close the pipe after the first line."""
     lines = [f"ready on {addresses(options.host, serving.port)}"]
     if serving.certificate is not None:

@@ -57,19 +57,28 @@ def visible(text: str) -> str:
     return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-class TextFormatter(logging.Formatter):
+class _Formatter(logging.Formatter):
+    """`worker`: the number of this process, where several serve the same ports."""
+
+    def __init__(self, worker: int = 0) -> None:
+        super().__init__()
+        self._worker = worker
+
+
+class TextFormatter(_Formatter):
     """One line for people, and a traceback below it."""
 
     def format(self, record: logging.LogRecord) -> str:
         request = f" [{found}]" if (found := request_id()) else ""
         fields = "".join(f" {name}={_word(value)}" for name, value in _fields(record).items())
         message = visible(record.getMessage())
-        text = f"{_time(record)} {record.levelname} {record.name}{request}: {message}{fields}"
+        worker = f" [worker {self._worker}]" if self._worker else ""
+        text = f"{_time(record)} {record.levelname} {record.name}{worker}{request}: {message}{fields}"
         more = "\n".join(map(visible, _exception(self, record).split("\n")))
         return f"{text}\n{more}" if more else text
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(_Formatter):
     """One object in one line, for collectors."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -79,6 +88,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if self._worker:
+            line["worker"] = self._worker
         if found := request_id():
             line["request_id"] = found
         line |= _fields(record)
@@ -87,14 +98,15 @@ class JsonFormatter(logging.Formatter):
         return visible(json.dumps(line, ensure_ascii=False, default=str))
 
 
-_FORMATTERS: dict[str, type[logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
+_FORMATTERS: dict[str, type[_Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
 
 
 class _Handler(logging.Handler):
     """The handler of `popmq serve`; programs with an embedded broker keep their own."""
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, handle: int, worker: int) -> None:
         super().__init__()
+        self.worker = worker
         self.lines = LineWriter(handle, self._dropped)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -112,10 +124,13 @@ class _Handler(logging.Handler):
         self.lines.flush()
 
 
-def start(level: str, form: str) -> None:
-    """Sends the log of this process to standard error; nowhere if that was closed before the process began."""
+def start(level: str, form: str, worker: int = 0) -> None:
+    """Sends the log of this process to standard error; nowhere if that was closed before the process began.
+
+    `worker`: the number of this process, which its lines have.
+    """
     if sys.stderr is not None:
-        logging.getLogger().addHandler(_Handler(os.dup(sys.stderr.fileno())))
+        logging.getLogger().addHandler(_Handler(os.dup(sys.stderr.fileno()), worker))
     logging.captureWarnings(True)
     apply(level, form)
 
@@ -126,7 +141,7 @@ def apply(level: str, form: str) -> None:
     root.setLevel(level.upper())
     for handler in root.handlers:
         if isinstance(handler, _Handler):
-            handler.setFormatter(_FORMATTERS[form]())
+            handler.setFormatter(_FORMATTERS[form](handler.worker))
 
 
 def tell(text: str) -> None:

@@ -1,14 +1,20 @@
-"""Opens one port on several hosts: on all, or on none."""
+"""Opens one port on several hosts: on all, or on none. Or takes what another process has opened."""
 
 import errno
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
+from popmq_server.errors import StartError
 from popmq_server.options import is_any
+
+T = TypeVar("T")
 
 #: Connections that the system queues: clients that come together wait less than a second.
 _BACKLOG = 1024
+#: What an operator may name where a port cannot be opened.
+PORT_CURE, TLS_PORT_CURE = "--port or --host", "--tls-port or --host; --tls-port 0 serves no TLS"
 
 
 class NotOpened(Exception):
@@ -52,3 +58,43 @@ def _opened(host: str, port: int) -> socket.socket:
     family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
     both = family == socket.AF_INET6 and is_any(host)
     return socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=both)
+
+
+class Ports:
+    """Where a process gets its listening sockets from: it opens them itself."""
+
+    #: Whether other processes accept connections from the same sockets.
+    are_shared = False
+
+    def opened(self, hosts: Iterable[str], port: int) -> list[socket.socket]:
+        """As the function."""
+        return opened(hosts, port)
+
+
+class Inherited(Ports):
+    """Sockets that the process got at its start: `files` has their numbers, by port."""
+
+    are_shared = True
+
+    def __init__(self, files: Mapping[int, Sequence[int]]) -> None:
+        self._files = files
+
+    def opened(self, hosts: Iterable[str], port: int) -> list[socket.socket]:
+        return [socket.socket(fileno=number) for number in self._files[port]]
+
+
+def bound(bind: Callable[[tuple[str, ...], int], T], hosts: tuple[str, ...], port: int, what: str, cure: str) -> T:
+    """What `bind` returns. Raises StartError, whose cause is an OSError if it is known what failed."""
+    try:
+        return bind(hosts, port)
+    except NotOpened as error:
+        why = f"{_unbound(error)} name another with {cure}"
+        raise StartError(f"{what} {port} on {error.host} cannot be opened: {why}") from error.why
+
+
+def _unbound(error: NotOpened) -> str:
+    """Why a port was not bound, as the beginning of a sentence; grpcio does not say."""
+    if isinstance(error.why, OSError) and not error.is_taken:
+        return f"{error};"
+    elsewhere = "" if error.is_taken else ", or the host is not an address of this machine"
+    return f"it is in use, perhaps by another PopMQ{elsewhere}; stop that one, or"

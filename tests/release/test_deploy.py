@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.broker_process import BrokerProcess
-from popmq_server.__main__ import EXIT_CONFIG
 from popmq_server.options import METRICS_PORT, PORT, TLS_PORT
+from popmq_server.process.running import EXIT_CONFIG
 from popmq_server.process.supervision import Supervisor
 from popmq_server.settings import BY_VARIABLE, load
 

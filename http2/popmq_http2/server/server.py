@@ -98,12 +98,18 @@ class Server:
         await self.serve(bound, tls)
         return opened
 
-    async def serve(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Serves on a listening socket, which is detached."""
+    async def serve(
+        self, listening: socket.socket, tls: ssl.SSLContext | None = None, *, is_shared: bool = False
+    ) -> None:
+        """Serves on a listening socket, which is detached.
+
+        `is_shared`: other processes accept from it too, so this one takes one connection at a time: while it does, the
+        others take theirs.
+        """
         guarded = Listening(listening)
         options: dict[str, Any] = {} if tls is None else {"ssl_handshake_timeout": self.limits.handshake_s}
         listener = await self._loop.create_server(
-            lambda: Connection(self), sock=guarded, ssl=tls, backlog=_ACCEPTED_AT_ONCE, **options
+            lambda: Connection(self), sock=guarded, ssl=tls, backlog=1 if is_shared else _ACCEPTED_AT_ONCE, **options
         )
         guarded.listen(_BACKLOG)
         self._listening.append(guarded)

@@ -15,7 +15,12 @@ from typing import Any, NamedTuple, TypeAlias
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from popmq_http2.server.listening import Listening
+from popmq_server import ports
+from popmq_server.errors import StartError
+from popmq_server.options import Options, Unnamed
 
+#: A scrape or a probe fails if the broker does not answer within this many seconds.
+ANSWER_S = 5.0
 #: A client that sends no request, or takes no answer, is dropped after this many seconds.
 CLIENT_S = 10.0
 #: Connections at a time; a further one ends the oldest that has sent no request. A scrape and two probes need three.
@@ -39,6 +44,20 @@ class ProbeAnswer(NamedTuple):
 
 
 Probe = Callable[[], ProbeAnswer]
+
+
+def monitoring_sockets(options: Options, listening: ports.Ports) -> list[socket.socket]:
+    """The sockets of the metrics port; none if it is the default one, and taken. Raises StartError."""
+    hosts, port = options.metrics_host, options.metrics_port
+    try:
+        return listening.opened(hosts, port)
+    except ports.NotOpened as error:
+        if isinstance(port, Unnamed) and error.is_taken:
+            return []
+        raise StartError(
+            f"metrics port {port} on {error.host} cannot be opened: {error}; "
+            "name another with --metrics-port or --metrics-host, or --metrics-port 0 for none"
+        ) from error.why
 
 
 class _Handler(WSGIRequestHandler):

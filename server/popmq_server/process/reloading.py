@@ -6,10 +6,9 @@ cannot be used change nothing: the broker goes on with those that it has.
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from popmq_server import logs
-from popmq_server.process.serving import Serving
 from popmq_server.settings import (
     SETTINGS,
     SettingError,
@@ -22,12 +21,15 @@ log = logging.getLogger("popmq.reload")
 
 
 class Reload:
-    """Call it once for each SIGHUP, in the event loop. `argv`: the flags of this process, which decide as at start."""
+    """Call it once for each SIGHUP, in the event loop. `argv`: the flags of this process, which decide as at start.
 
-    def __init__(self, argv: list[str] | None, settings: Settings, serving: Serving) -> None:
+    `contents`: reads the files that settings name, and returns what changed.
+    """
+
+    def __init__(self, argv: list[str] | None, settings: Settings, contents: Callable[[], list[str]]) -> None:
         self._argv = argv
         self._options = settings.options
-        self._serving = serving
+        self._contents = contents
 
     def __call__(self) -> None:
         try:
@@ -37,7 +39,7 @@ class Reload:
             return
         changes = list(self._changed(fresh))
         logs.apply(self._options.log_level, self._options.log_format)
-        changes += self._serving.reload()
+        changes += self._contents()
         log.info("reload: %s", "; ".join(changes) or "nothing changed")
 
     def _changed(self, fresh: Settings) -> Iterator[str]:

@@ -14,10 +14,10 @@ from popmq_server import logs, ports
 from popmq_server.clock import Clock, pause
 from popmq_server.contract.commands import queries
 from popmq_server.contract.engine import BasicEngine
-from popmq_server.contract.life import Life
+from popmq_server.contract.life import Life, Words
 from popmq_server.errors import Refused, StartError
 from popmq_server.monitoring.metrics import Metrics, Scrape
-from popmq_server.monitoring.port import MonitoringPort, ProbeAnswer
+from popmq_server.monitoring.port import ANSWER_S, MonitoringPort, ProbeAnswer, monitoring_sockets
 from popmq_server.monitoring.sampling import Sampler
 from popmq_server.options import DRAIN_S, Options, Unnamed
 from popmq_server.process.engines import FACTORIES
@@ -30,8 +30,6 @@ if TYPE_CHECKING:  # only a broker with TLS loads cryptography
 
 log = logging.getLogger("popmq")
 
-#: A scrape or a probe fails if the broker does not answer within this many seconds.
-ANSWER_S = 5.0
 #: Interval of the warnings about a certificate that ends soon.
 DAY_S = 86_400.0
 T = TypeVar("T")
@@ -49,9 +47,15 @@ class Serving:
     A failure on entry closes what was open, and raises; StartError names the cure.
     """
 
-    def __init__(self, options: Options, clock: Clock, *, note_faults: bool = False) -> None:
-        """`note_faults`: the process is only this broker, and a signal that ends it may be noted."""
+    def __init__(
+        self, options: Options, clock: Clock, *, note_faults: bool = False, listening: ports.Ports | None = None
+    ) -> None:
+        """`note_faults`: the process is only this broker, and a signal that ends it may be noted.
+
+        `listening`: where its sockets come from; by default it opens them.
+        """
         self._options = options
+        self._listening = listening or ports.Ports()
         self._note_faults = note_faults
         self._clock = clock
         self.port = options.tls_port  # the TLS port, when it is the only one
@@ -76,12 +80,12 @@ class Serving:
         metrics.watch_log(logs.dropped)
         try:
             if options.metrics_port:
-                self._open_monitoring(options.metrics_host, options.metrics_port)
+                self._open_monitoring()
             engine = await life.start()
             self._closing.push_async_callback(life.close)
             self._sample(engine)
             connections = options.connections_per_address
-            self._server = Server(engine, self._clock, metrics, keys, options.transport, connections)
+            self._server = Server(engine, self._clock, metrics, keys, options.transport, connections, self._listening)
             self._closing.push_async_callback(self._server.stop, DRAIN_S)
             self._closing.callback(life.close_waits)
             self._watch(life)
@@ -128,6 +132,16 @@ class Serving:
             return None
         return development(folder, options.host, self._clock, options.tls_client_ca)
 
+    @property
+    def failed(self) -> "asyncio.Future[BaseException]":
+        """Done when the engine is lost."""
+        return self.life.failed
+
+    @property
+    def words(self) -> Words:
+        """How sentences for operators name its parts."""
+        return self.life.words
+
     def reload(self) -> list[str]:
         """Reads the access keys and the certificate again, if their files changed; returns what changed.
 
@@ -137,20 +151,13 @@ class Serving:
         certificate = self._served.reload() if self._served else ""
         return [change for change in (keys, certificate) if change]
 
-    def _open_monitoring(self, hosts: tuple[str, ...], port: int) -> None:
+    def _open_monitoring(self) -> None:
         """Opens the HTTP port before the engine, whose start may take long: probes are answered meanwhile."""
         self._loop = asyncio.get_running_loop()
         probes = {"/healthz": self._healthy, "/readyz": self._ready}
-        try:
-            opened = ports.opened(hosts, port)
-        except ports.NotOpened as error:
-            if isinstance(port, Unnamed) and error.is_taken:
-                self.left_out.append(("metrics", "--metrics-port", port))
-                return
-            raise StartError(
-                f"metrics port {port} on {error.host} cannot be opened: {error}; "
-                "name another with --metrics-port or --metrics-host, or --metrics-port 0 for none"
-            ) from error.why
+        opened = monitoring_sockets(self._options, self._listening)
+        if not opened:
+            self.left_out.append(("metrics", "--metrics-port", self._options.metrics_port))
         for one in opened:
             self._closing.callback(MonitoringPort(one, self._metrics.app(), probes).close)
 

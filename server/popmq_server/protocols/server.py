@@ -21,7 +21,7 @@ from popmq_server import logs, ports
 from popmq_server.clock import Clock, stopwatch
 from popmq_server.contract.engine import BasicEngine, Engine
 from popmq_server.contract.limited import limited
-from popmq_server.errors import Refused, StartError
+from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
 from popmq_server.options import CONNECTIONS_PER_ADDRESS, TRANSPORT
@@ -63,8 +63,6 @@ _SERVICES = ("Broker", "Admin")
 _STREAMS_S = 0.25
 
 Method = Callable[[bytes], Awaitable[Message | bytes]]
-#: Binds a port on several hosts; returns the port bound. Raises ports.NotOpened.
-Bind = Callable[[tuple[str, ...], int], int]
 StreamMethod = Callable[[AsyncIterator[bytes]], AsyncGenerator[Message, None]]
 
 
@@ -83,12 +81,16 @@ class Server:
         keys: Keys | None = None,
         transport: str = TRANSPORT,
         connections_per_address: int = CONNECTIONS_PER_ADDRESS,
+        listening: ports.Ports | None = None,
     ) -> None:
-        """With `keys` every call needs an access key, and every service gets the engine wrapped in Guarded."""
+        """With `keys` every call needs an access key, and every service gets the engine wrapped in Guarded.
+
+        `listening`: where its sockets come from; by default it opens them.
+        """
         self._metrics = metrics
         authentication = Authentication(keys, metrics, f"/{SERVICE.full_name}/") if keys else None
         limits = Limits(message_bytes=MESSAGE_BYTES, connections_per_address=connections_per_address)
-        self._transport = _transport(transport, authentication, limits)
+        self._transport = _transport(transport, authentication, limits, listening or ports.Ports())
         whole = limited(engine)
         served: Engine = Guarded(whole, keys) if keys else whole
         self._streams = OpenStreams(keys)
@@ -231,7 +233,7 @@ class Server:
 
     def open(self, hosts: tuple[str, ...], port: int) -> int:
         """Binds the port without TLS on all hosts; returns the port bound. Serves no client before `start`."""
-        bound = _bound(self._transport.open, hosts, port, "port", "--port or --host")
+        bound = ports.bound(self._transport.open, hosts, port, "port", ports.PORT_CURE)
         self._rocketmq.routes.advertise(hosts[0], bound)
         return bound
 
@@ -243,7 +245,7 @@ class Server:
         `client_required`: no client connects without a certificate; grpcio asks for one only then.
         """
         bind = functools.partial(self._transport.open_tls, certificate=certificate, client_required=client_required)
-        _bound(bind, hosts, port, "TLS port", "--tls-port or --host; --tls-port 0 serves no TLS")
+        ports.bound(bind, hosts, port, "TLS port", ports.TLS_PORT_CURE)
 
     async def start(self) -> None:
         """Serves on the open ports; the last step of a start."""
@@ -266,28 +268,11 @@ class Server:
         await stopped
 
 
-def _transport(name: str, authentication: Authentication | None, limits: Limits) -> Transport:
-    """What serves the ports; "auto" is PopMQ's own."""
+def _transport(name: str, authentication: Authentication | None, limits: Limits, listening: ports.Ports) -> Transport:
+    """What serves the ports; "auto" is PopMQ's own, the only one that takes sockets of another process."""
     if name == "grpcio":
         return GrpcioTransport(authentication, limits.message_bytes)
-    return PythonTransport(authentication, limits)
-
-
-def _bound(bind: Bind, hosts: tuple[str, ...], port: int, what: str, cure: str) -> int:
-    """Binds a port. Raises StartError, whose cause is an OSError if it is known what failed."""
-    try:
-        return bind(hosts, port)
-    except ports.NotOpened as error:
-        why = f"{_unbound(error)} name another with {cure}"
-        raise StartError(f"{what} {port} on {error.host} cannot be opened: {why}") from error.why
-
-
-def _unbound(error: ports.NotOpened) -> str:
-    """Why a port was not bound, as the beginning of a sentence; grpcio does not say."""
-    if isinstance(error.why, OSError) and not error.is_taken:
-        return f"{error};"
-    elsewhere = "" if error.is_taken else ", or the host is not an address of this machine"
-    return f"it is in use, perhaps by another PopMQ{elsewhere}; stop that one, or"
+    return PythonTransport(authentication, limits, listening)
 
 
 def _described() -> DescriptorPool:

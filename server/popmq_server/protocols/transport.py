@@ -22,7 +22,7 @@ import grpc
 import popmq_http2
 from popmq_http2 import Aborted, Call, Code, Limits, Method
 from popmq_server.errors import Refused, StartError
-from popmq_server.ports import opened
+from popmq_server.ports import Ports
 from popmq_server.protocols.refusals import ending
 
 if TYPE_CHECKING:
@@ -72,8 +72,9 @@ class Transport(Protocol):
 class PythonTransport:
     """popmq_http2. Make it inside the event loop. `authentication` None: it asks for no access key."""
 
-    def __init__(self, authentication: "Authentication | None", limits: Limits) -> None:
+    def __init__(self, authentication: "Authentication | None", limits: Limits, ports: Ports) -> None:
         self._authentication = authentication
+        self._ports = ports
         self._methods: dict[str, Method] = {}
         self._sockets: list[tuple[socket.socket, ssl.SSLContext | None]] = []
         self._unknown = Method(self._refuse_unknown, streams_in=True, streams_out=True) if authentication else None
@@ -92,14 +93,14 @@ class PythonTransport:
         return self._open(hosts, port, tls_context(certificate, client_required))
 
     def _open(self, hosts: tuple[str, ...], port: int, tls: ssl.SSLContext | None) -> int:
-        bound = opened(hosts, port)
+        bound = self._ports.opened(hosts, port)
         self._sockets += [(one, tls) for one in bound]
         found: int = bound[0].getsockname()[1]
         return found
 
     async def start(self) -> None:
         while self._sockets:
-            await self._server.serve(*self._sockets.pop(0))
+            await self._server.serve(*self._sockets.pop(0), is_shared=self._ports.are_shared)
 
     async def stop(self, grace_s: float) -> None:
         for bound, _ in self._sockets:

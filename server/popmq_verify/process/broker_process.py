@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 #: In the first line that it prints, of text or JSON.
 READY = "ready on "
@@ -87,7 +88,7 @@ class BrokerProcess:
 
     def spawn(self) -> None:
         """Starts the process and returns at once: a kill may hit a broker that is still starting."""
-        command = [*self.program, "--data", str(self.data), "--host", "127.0.0.1", "--port", str(self.port)]
+        command = [*self.program, *self._engine(), "--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--tls-port", "0", "--metrics-port", "0", *self.flags]
         self._spawned_at, self.ready_s = time.perf_counter(), 0.0
         with self.log.open("a") as log:
@@ -99,6 +100,10 @@ class BrokerProcess:
                 env=self.environment,
                 start_new_session=self._own_session,
             )
+
+    def _engine(self) -> list[str]:
+        """The flags that say where messages are kept."""
+        return ["--data", str(self.data)]
 
     def wait_ready(self, timeout_s: float = READY_S) -> None:
         """Returns when the port is open. Raises BrokerError when the process ended, or was not ready in time."""
@@ -112,7 +117,7 @@ class BrokerProcess:
             raise BrokerError(f"the broker did not start: {line!r}\n{self.log_end()}")
         self.ready_s = time.perf_counter() - self._spawned_at
 
-    def start(self) -> BrokerProcess:
+    def start(self) -> Self:
         """Starts the process and returns when the port is open. Raises BrokerError."""
         self.spawn()
         try:
@@ -175,7 +180,7 @@ class BrokerProcess:
             self._process.stdout.close()
         return code
 
-    def __enter__(self) -> BrokerProcess:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(

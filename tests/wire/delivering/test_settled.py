@@ -15,7 +15,7 @@ import pytest
 from popmq_server import __main__ as program
 from popmq_server.contract.life import Words
 from popmq_server.errors import CommitFailed
-from popmq_server.process import serving
+from popmq_server.process import running, serving
 from popmq_server.settings import parse
 
 #: Modules of a started broker without TLS, SQL filters and a console: each costs some 0.5 ms of the start.
@@ -29,7 +29,7 @@ def settle():
     print(len(sys.modules), gc.isenabled(), heavy, flush=True)
     os._exit(0)
 
-program._settle = settle
+program.settle = settle
 program.main(sys.argv[1:])
 """
 
@@ -39,7 +39,7 @@ class Failing:
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.port, self.certificate, self.left_out = 0, None, list[Any]()
-        self.life, self.words = self, Words("a worker", "it failed", "nothing is lost", "all is closed")
+        self.words = Words("a worker", "it failed", "nothing is lost", "all is closed")
         self.failed = asyncio.get_running_loop().create_future()
         self.failed.set_result(CommitFailed("no disk"))
 
@@ -54,6 +54,9 @@ class Failing:
     async def alive(self) -> bool:
         return True
 
+    def reload(self) -> list[str]:
+        return []
+
 
 @pytest.mark.slow
 def test_a_full_collection_of_garbage_does_not_walk_over_what_the_start_made(
@@ -63,10 +66,10 @@ def test_a_full_collection_of_garbage_does_not_walk_over_what_the_start_made(
     before = gc.get_threshold()
     gc.disable()  # as `main` does before
     try:
-        assert asyncio.run(program._serve([], parse(["--data", str(tmp_path)]))) == program.EXIT_IO
+        assert asyncio.run(program._serve([], parse(["--data", str(tmp_path)]))) == running.EXIT_IO
         assert gc.get_freeze_count() > 10_000
         assert gc.isenabled(), "a broker that never collects garbage grows until it is killed"
-        assert gc.get_threshold()[0] == program.COLLECT_AFTER, "collections for each commit would find nothing"
+        assert gc.get_threshold()[0] == running.COLLECT_AFTER, "collections for each commit would find nothing"
     finally:
         gc.enable()
         gc.set_threshold(*before)
@@ -78,7 +81,7 @@ def test_a_start_that_fails_leaves_the_collector_on(tmp_path: pathlib.Path) -> N
     file = tmp_path / "no-folder"
     file.touch()
     try:
-        assert program.main(["--data", str(file), "--port", "0", "--tls-port", "0"]) == program.EXIT_CONFIG
+        assert program.main(["--data", str(file), "--port", "0", "--tls-port", "0"]) == running.EXIT_CONFIG
         assert gc.isenabled()
     finally:
         gc.enable()

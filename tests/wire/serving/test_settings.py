@@ -234,7 +234,7 @@ class Reloaded:
         self._argv = ["--config", str(self.path)]
         settings = load(self._argv, {})
         self._caplog = caplog
-        self._reload = Reload(self._argv, settings, Serving(settings.options, FakeClock()))
+        self._reload = Reload(self._argv, settings, Serving(settings.options, FakeClock()).reload)
 
     def __call__(self, text: str) -> str:
         self.path.write_text(text)
