@@ -160,9 +160,9 @@ interop: setup ## the official RocketMQ clients of all languages in all scenario
 	@echo "interop: official clients × scenarios (some minutes; a language without its tools is skipped)"
 	@$(BIN)/pytest -q tests/interop
 
-test-cluster: setup ## the remoting client beside a real RocketMQ (Java 17 and Maven; POPMQ_ROCKETMQ=folder of other jars)
+test-cluster: setup ## the remoting client and gateways beside a real RocketMQ (Java 17 and Maven; POPMQ_ROCKETMQ=folder of other jars)
 	@echo "test-cluster: a name server and brokers in Java, for a minute"
-	@$(BIN)/pytest -q -m interop tests/remoting
+	@$(BIN)/pytest -q -m interop tests/remoting tests/cluster
 
 chaos: setup ## the kill -9 and power-cut campaigns, whole
 	@echo "chaos: whole campaigns"

@@ -38,7 +38,7 @@ class ClusterEngine:
 
     def __init__(self, cluster: Cluster, secrets: Secrets, now_ms: Callable[[], int]) -> None:
         self.shared = shared = Shared(cluster, secrets, now_ms)
-        dead = DeadLetters(shared.brokers, now_ms)
+        self.dead = dead = DeadLetters(shared.brokers, now_ms)
         self.sends = Sends(shared)
         self.pops = Pops(shared, dead)
         self.acks = Acks(shared, self.pops.held, dead)
