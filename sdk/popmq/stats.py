@@ -324,6 +324,7 @@ class DelayedMessage:
     recall_handle: str
     stored_ms: int
     preview: MessagePreview | None = None  # None for an access key that may not read the topic
+    message: Delivery | None = None  # as it was sent, with no handle and no place; only if it was asked for
 
 
 @dataclass(frozen=True, slots=True)

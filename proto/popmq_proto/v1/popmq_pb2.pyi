@@ -1665,16 +1665,18 @@ class DeadLetterReason(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., messages: _Optional[int] = ..., first_ms: _Optional[int] = ..., last_ms: _Optional[int] = ..., last_offset: _Optional[int] = ...) -> None: ...
 
 class ListDelayedRequest(_message.Message):
-    __slots__ = ("topic", "until_ms", "max_messages", "page_token")
+    __slots__ = ("topic", "until_ms", "max_messages", "page_token", "whole")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     until_ms: int
     max_messages: int
     page_token: str
-    def __init__(self, topic: _Optional[str] = ..., until_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    whole: bool
+    def __init__(self, topic: _Optional[str] = ..., until_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., page_token: _Optional[str] = ..., whole: bool = ...) -> None: ...
 
 class ListDelayedResponse(_message.Message):
     __slots__ = ("messages", "total", "next_page_token")
@@ -1687,20 +1689,22 @@ class ListDelayedResponse(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[DelayedMessage, _Mapping]]] = ..., total: _Optional[int] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class DelayedMessage(_message.Message):
-    __slots__ = ("topic", "message_id", "due_ms", "recall_handle", "stored_ms", "preview")
+    __slots__ = ("topic", "message_id", "due_ms", "recall_handle", "stored_ms", "preview", "message")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
     RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
     STORED_MS_FIELD_NUMBER: _ClassVar[int]
     PREVIEW_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     message_id: str
     due_ms: int
     recall_handle: str
     stored_ms: int
     preview: MessagePreview
-    def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ..., due_ms: _Optional[int] = ..., recall_handle: _Optional[str] = ..., stored_ms: _Optional[int] = ..., preview: _Optional[_Union[MessagePreview, _Mapping]] = ...) -> None: ...
+    message: Message
+    def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ..., due_ms: _Optional[int] = ..., recall_handle: _Optional[str] = ..., stored_ms: _Optional[int] = ..., preview: _Optional[_Union[MessagePreview, _Mapping]] = ..., message: _Optional[_Union[Message, _Mapping]] = ...) -> None: ...
 
 class MessagePreview(_message.Message):
     __slots__ = ("keys", "tag", "body", "body_bytes")

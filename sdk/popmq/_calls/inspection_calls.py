@@ -340,21 +340,30 @@ def _read_reasons(reply: pb.ListDeadLetterReasonsResponse, _retried: bool) -> li
     return sorted(sums.values(), key=lambda each: (-each.messages, each.reason))
 
 
-def _previewed(kind: Any, row: Any) -> Any:
+def _previewed(kind: Any, row: Any, **given: Any) -> Any:
     """A row of a list of messages that are not visible yet."""
     shown = row.preview if row.HasField("preview") else None
-    return same_names(kind, row, preview=shown and same_names(MessagePreview, shown, keys=tuple(shown.keys)))
+    preview = shown and same_names(MessagePreview, shown, keys=tuple(shown.keys))
+    return same_names(kind, row, preview=preview, **given)
 
 
-def list_delayed(topic: str, until: datetime | float | None, max_messages: int) -> Call[DelayedMessages]:
+def _read_delayed(row: pb.DelayedMessage) -> DelayedMessage:
+    whole = read_delivery(pb.Delivery(message=row.message), row.topic) if row.HasField("message") else None
+    read: DelayedMessage = _previewed(DelayedMessage, row, message=whole)
+    return read
+
+
+def list_delayed(
+    topic: str, until: datetime | float | None, max_messages: int, whole: bool = False
+) -> Call[DelayedMessages]:
     """Delayed messages, soonest first."""
     request = pb.ListDelayedRequest(
-        topic=topic, until_ms=0 if until is None else moment_ms(until), max_messages=max_messages
+        topic=topic, until_ms=0 if until is None else moment_ms(until), max_messages=max_messages, whole=whole
     )
     return Call(
         "Admin.ListDelayed",
         request,
-        lambda reply, _: DelayedMessages(tuple(_previewed(DelayedMessage, row) for row in reply.messages), reply.total),
+        lambda reply, _: DelayedMessages(tuple(map(_read_delayed, reply.messages)), reply.total),
         pages=paged("messages", "max_messages", max_messages),
     )
 

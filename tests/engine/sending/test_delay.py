@@ -276,6 +276,7 @@ def test_lists_are_soonest_first_bounded_and_say_how_many_there_are(rig: Rig) ->
         "recall_handle": places[0].recall_handle,
         "stored_ms": now,
         "preview": MessagePreview((), "", b"u15", 3),
+        "data": b"",
     }
     assert rig.look(queries.Delayed("", 0, 1))[1] == 5
     with pytest.raises(Refused):

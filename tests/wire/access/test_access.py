@@ -256,12 +256,13 @@ def test_a_list_of_all_that_cannot_be_cut_wants_admin(guarded: Guarded) -> None:
 def test_a_list_shows_contents_only_to_keys_that_may_read_them(guarded: Guarded) -> None:
     message = pb.Message(message_id="a", body=b"secret", delay_ms=60_000)
     guarded.clients[SENDS].broker.Send(pb.SendRequest(topic="later", messages=[message]), timeout=CALL_S)
-    request = pb.ListDelayedRequest(topic="later")
+    request = pb.ListDelayedRequest(topic="later", whole=True)
     unread = guarded.clients[SENDS].admin.ListDelayed(request, timeout=CALL_S).messages
     assert "a" in [each.message_id for each in unread]
-    assert not any(each.HasField("preview") for each in unread)
+    assert not any(each.HasField("preview") or each.HasField("message") for each in unread)
     read = guarded.clients["root"].admin.ListDelayed(request, timeout=CALL_S).messages
     assert b"secret" in [each.preview.body for each in read]
+    assert b"secret" in [each.message.body for each in read]
 
 
 def test_a_retry_topic_belongs_to_its_group_and_topic(guarded: Guarded) -> None:

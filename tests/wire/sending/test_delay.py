@@ -147,3 +147,19 @@ def test_the_numbers_tell_what_is_delayed_and_half(later: Stubs) -> None:
     stats = later.admin.GetStats(pb.GetStatsRequest(topic=LATER, group=GROUP), timeout=CALL_S)
     assert (stats.topics[0].delayed, stats.topics[0].half, stats.topics[0].messages) == (1, 2, 0)
     assert (stats.groups[0].delayed, stats.groups[0].ready) == (1, 0)
+
+
+def test_a_list_has_the_whole_messages_if_it_is_asked_for_them_and_its_pages_are_bounded(later: Stubs) -> None:
+    given = [
+        pb.Message(message_id=f"m{number}", body=b"x" * 1_000_000, delay_ms=YEAR + number, properties={"p": "1"})
+        for number in range(7)
+    ]
+    send(later, *given)
+    pages, token = list[list[pb.DelayedMessage]](), ""
+    while token or not pages:
+        page = listed(later, topic=LATER, whole=True, page_token=token)
+        pages.append(list(page.messages))
+        token = page.next_page_token
+    assert [row.message for page in pages for row in page] == given
+    assert [len(page) for page in pages] == [4, 3], "a page ends when it has 3 MiB"
+    assert not any(row.HasField("message") for row in listed(later, topic=LATER).messages)

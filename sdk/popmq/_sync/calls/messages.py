@@ -99,11 +99,15 @@ class MessageCalls(Namespace):
         topic: str = "",
         until: datetime | float | None = None,
         max_messages: int = 100,
+        whole: bool = False,
         *,
         timeout: Duration | None = None,
     ) -> DelayedMessages:
-        """Delayed messages of a topic, or of all, that are due before `until`; soonest first. Raises TopicNotFound."""
-        return self._wire.run(inspection_calls.list_delayed(topic, until, max_messages), timeout=timeout)
+        """Delayed messages of a topic, or of all, that are due before `until`; soonest first. Raises TopicNotFound.
+
+        `whole`: each also with the message itself, as it was sent.
+        """
+        return self._wire.run(inspection_calls.list_delayed(topic, until, max_messages, whole), timeout=timeout)
 
     def recall(self, topic: str, recall_handle: str, *, timeout: Duration | None = None) -> str:
         """Recalls a delayed message: it will never be delivered. Returns its id. `recall_handle` is in its receipt.

@@ -150,7 +150,7 @@ class MessagePreview(NamedTuple):
 
 
 class DelayedMessage(NamedTuple):
-    """One row of a list of delayed messages. `preview`: None if it was not asked for."""
+    """One row of a list of delayed messages. `preview` and `data` (popmq.v1.Message): empty if not asked for."""
 
     topic: str
     message_id: str
@@ -158,6 +158,7 @@ class DelayedMessage(NamedTuple):
     recall_handle: str
     stored_ms: int
     preview: MessagePreview | None = None
+    data: bytes = b""
 
 
 class HalfMessage(NamedTuple):

@@ -194,7 +194,7 @@ class MessageGroups(Listing[MessageGroupNumbers], Listed["MessageGroups"], capab
 
 class Delayed(Query[CountedRows[DelayedMessage]], Listed["Delayed"], capability=LIST_DELAYED):
     """Delayed messages due before `until_ms` (0 = no bound), soonest first; at most `count` rows. `previews`: with
-    what they contain.
+    what they contain; `bytes_max`: with the messages themselves, until they have so many bytes, 0 = without.
     """
 
     topic: str
@@ -202,13 +202,16 @@ class Delayed(Query[CountedRows[DelayedMessage]], Listed["Delayed"], capability=
     count: int
     after: str = ""
     previews: bool = True
+    bytes_max: int = 0
 
     def needs(self) -> Needs:
         return sent_to(self.topic)
 
     def narrowed(self, caller: Caller) -> Self:
         """Messages are shown to those who may read them."""
-        return replace(self, previews=covers(caller, looks(self.topic, "")))
+        if covers(caller, looks(self.topic, "")):
+            return self
+        return replace(self, previews=False, bytes_max=0)
 
 
 class Transactions(Query[CountedRows[HalfMessage]], Listed["Transactions"], capability=LIST_TRANSACTIONS):

@@ -51,10 +51,14 @@ async def joined_by(run: Callable[[Listing[R]], Awaitable[Rows[R]]], query: List
 
 
 async def delayed(engine: Runs, query: Delayed) -> CountedRows[DelayedMessage]:
-    """Delayed messages, and their number."""
+    """Delayed messages, and their number. A piece that ended with `bytes_max` is the last one."""
     rows, total = await engine.run(query)
     while rows.after and len(rows) < query.count:
-        more = (await engine.run(replace(query, count=query.count - len(rows), after=rows.after))).rows
+        left = query.bytes_max - sum(len(row.data) for row in rows)
+        if query.bytes_max and left <= 0:
+            break
+        piece = replace(query, count=query.count - len(rows), after=rows.after, bytes_max=left)
+        more = (await engine.run(piece)).rows
         rows += more
         rows.after = more.after
     return CountedRows(rows, total)

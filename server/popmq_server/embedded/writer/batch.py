@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 
 from popmq_server.contract.commands import EndTransaction, Pop, Pull, Pulled, Send, Stage
 from popmq_server.contract.commands import bytes_of as bytes_of_rows
-from popmq_server.contract.commands.numbers import Page
-from popmq_server.contract.commands.queries import Browse
+from popmq_server.contract.commands.numbers import CountedRows, DelayedMessage, Page
+from popmq_server.contract.commands.queries import Browse, Delayed
 from popmq_server.contract.operations import Operation, Query
 from popmq_server.embedded.operations import LookedUpPiece, LookUpPiece, PeekedPiece, PeekPiece, RedrivePiece
 from popmq_server.embedded.state import space
@@ -124,7 +124,7 @@ PIECES_BYTES_MAX = 256 << 10
 NEXT_BATCH: Final = object()
 
 #: Commands that read messages for their callers.
-READS = (Pop, Pull, PeekPiece, LookUpPiece, Browse)
+READS = (Pop, Pull, PeekPiece, LookUpPiece, Browse, Delayed)
 _ASKS = (Pop, Pull, PeekPiece, LookUpPiece, Query)
 _PIECES = (Pull, Browse)
 _ANSWERS = (Leased, Pulled, PeekedPiece, LookedUpPiece, Page)
@@ -139,4 +139,6 @@ def must_wait(command: Operation[object], answered: int) -> bool:
 
 def answer_bytes(answer: object) -> int:
     """Message bytes in an answer."""
+    if isinstance(answer, CountedRows):
+        return sum(len(row.data) for row in answer.rows if isinstance(row, DelayedMessage))
     return bytes_of_rows(answer.rows) if isinstance(answer, _ANSWERS) else 0

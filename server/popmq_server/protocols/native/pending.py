@@ -95,8 +95,10 @@ class TimingService:
         count = check_range(request.max_messages, "max_messages", 1, validation.ENTRIES_MAX, ROWS_DEFAULT)
         until_ms = check_range(request.until_ms, "until_ms", 0, requests.INT64_MAX)
         topic = validation.topic_name(request.topic) if request.topic else ""
-        rows, total = await self._engine.ask(queries.Delayed(topic, until_ms, count, pages.begin(request)))
-        messages = [pb.DelayedMessage(**_previewed(row)) for row in rows]
+        bytes_max = requests.POP_BYTES if request.whole else 0
+        query = queries.Delayed(topic, until_ms, count, pages.begin(request), bytes_max=bytes_max)
+        rows, total = await self._engine.ask(query)
+        messages = [_delayed(row) for row in rows]
         return pb.ListDelayedResponse(messages=messages, total=total, next_page_token=pages.token(request, rows.after))
 
     async def ListTransactions(self, raw: bytes) -> Message:
@@ -108,6 +110,12 @@ class TimingService:
         messages = [pb.HalfMessage(**_previewed(row)) for row in rows]
         more = pages.token(request, rows.after)
         return pb.ListTransactionsResponse(messages=messages, total=total, next_page_token=more)
+
+
+def _delayed(row: DelayedMessage) -> pb.DelayedMessage:
+    fields = _previewed(row)
+    data = fields.pop("data")
+    return pb.DelayedMessage(**fields, message=pb.Message.FromString(data) if data else None)
 
 
 def _previewed(row: DelayedMessage | HalfMessage) -> dict[str, Any]:  # arguments of a message, of several types

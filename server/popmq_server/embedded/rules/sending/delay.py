@@ -49,6 +49,7 @@ from popmq_server.values.outgoing import (
     Outgoing,
     hash8,
     pack_message,
+    packed_data,
     packed_message_id,
     unpack_message,
 )
@@ -203,13 +204,13 @@ def listed(tx: Tx, query: queries.Delayed) -> CountedRows[DelayedMessage]:
     if name and topic is None:
         raise topic_not_found(name)
     after = place_of(query.after, _BY_DUE.size)
-    found, last = Rows[DelayedMessage](), b""
+    found, last, size = Rows[DelayedMessage](), b"", 0
     entries = _of_topic(tx.kv, topic, after) if topic else _of_all(tx.kv, after)
     for looks, (key, value) in enumerate(entries):
         clock, due_ms, number, topic_id = SCHED_KEY.unpack(key)
         if query.until_ms and due_ms >= query.until_ms:
             break
-        if len(found) == query.count or looks == ROWS_AT_ONCE:
+        if len(found) == query.count or looks == ROWS_AT_ONCE or (found and size + len(value) > query.bytes_max > 0):
             found.after = last.hex()
             break
         last = key[1:]
@@ -218,6 +219,9 @@ def listed(tx: Tx, query: queries.Delayed) -> CountedRows[DelayedMessage]:
             handle = recall_text(RecallHandle(topic_id, clock, due_ms, number, given))
             message_id = packed_message_id(value[_MESSAGE_AT:])
             row = DelayedMessage(topics[topic_id].name, message_id, due_ms, handle, stored_ms)
+            if query.bytes_max:
+                size += len(value)
+                row = row._replace(data=bytes(packed_data(value[_MESSAGE_AT:])))
             found.append(row._replace(preview=preview_of(value[_MESSAGE_AT:])) if query.previews else row)
     return CountedRows(found, 0 if query.after else total(tx, topic))
 
