@@ -28,7 +28,7 @@ DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
 
 
 #: Their commands are for different situations, and not typed one after the other.
-RUNBOOKS = {"operations.md", "security.md", "transactions.md"}
+RUNBOOKS = {"migrate.md", "operations.md", "security.md", "transactions.md"}
 #: What needs a stopped broker, another client, or runs until it is stopped.
 ELSEWHERE = (
     "serve",

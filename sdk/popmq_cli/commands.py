@@ -45,6 +45,7 @@ ROWS = {
     "move": Row(
         "messages.move", "move", "Send the unfinished messages of --group from FROM to TO, and ack them in FROM."
     ),
+    "migrate": Row("migrating.migrate", "migrate", "Bring TOPICs with their messages and groups to another broker."),
     "work": Row("messages.work", "work", "Run the handlers of a popmq.Worker."),
     "ack": Row("messages.settle", "ack", "Ack messages: the group does not get them again."),
     "extend": Row("messages.settle", "extend", "Move the deadline of leases."),

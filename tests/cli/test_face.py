@@ -28,8 +28,8 @@ from tests.cli.conftest import PROGRAM, Cli
 pytestmark = pytest.mark.process
 
 
-#: Commands that are no question to a broker.
-NO_QUESTION = ("serve", "work", "context", "console", "check", "compact", "access-key", "verify")
+#: Commands that are no question to a broker, or to two of them.
+NO_QUESTION = ("serve", "work", "context", "console", "check", "compact", "access-key", "verify", "migrate")
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

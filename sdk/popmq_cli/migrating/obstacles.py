@@ -1,0 +1,119 @@
+"""What stands in the way of a migration: what the second broker lacks, and what cannot be brought along."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from typing import Any
+
+import click
+
+import popmq
+from popmq_cli.migrating.brokers import Migration
+from popmq_cli.shared.output import counted
+
+#: Capabilities without which nothing can be copied, by side.
+NEEDED = {"source": ("pull",), "target": ("pull", "reset_offsets")}
+#: Arguments of `topics.create` or `groups.create`.
+Settings = dict[str, Any]
+#: The capability that an engine needs for a setting, by the setting's name.
+CAPABILITY_OF = {
+    "retention": "retention",
+    "quota": "quotas",
+    "unique_ids": "unique_ids",
+    "in_flight_max": "in_flight_max",
+    "stop_on_failure": "stop_on_failure",
+    "exclusive_owner": "exclusive_owner",
+    "subscription_expiry": "subscription_expiry",
+    "lite_exclusive": "lite",
+}
+#: Lists are read up to this many rows: more are counted by their totals.
+ROWS = 4096
+
+
+def check_needed(client: popmq.Client, side: str) -> popmq.BrokerInfo:
+    """What a broker is. Raises ClickException for one that cannot be a side of a migration."""
+    info = client.info()
+    for name in NEEDED[side]:
+        if name in info.lacking:
+            raise click.ClickException(f"{client.endpoint} (engine {info.engine}) lacks {name}: it cannot be migrated")
+    return info
+
+
+def topic_settings(topic: popmq.Topic, lacking: Collection[str]) -> tuple[Settings, list[str]]:
+    """The settings of a topic that the target takes, as `topics.create` has them; and a sentence for each other one."""
+    return _taken(topic, popmq.Topic(topic.name), lacking, f"the topic {topic.name}")
+
+
+def group_settings(group: popmq.Group, lacking: Collection[str]) -> tuple[Settings, list[str]]:
+    """The same of a group, as `groups.create` has them."""
+    return _taken(group, popmq.Group(group.name), lacking, f"the group {group.name}")
+
+
+def _taken(
+    given: popmq.Topic | popmq.Group, default: popmq.Topic | popmq.Group, lacking: Collection[str], whose: str
+) -> tuple[Settings, list[str]]:
+    """Settings that differ from the defaults: those that are left out stay the engine's own."""
+    taken, lost = Settings(), list[str]()
+    for each in dataclasses.fields(given):
+        value = getattr(given, each.name)
+        if each.name in ("name", "created_ms", "permission") or value == getattr(default, each.name):
+            continue
+        if CAPABILITY_OF.get(each.name) in lacking:
+            lost.append(f"{whose} has {each.name} {value}, which the target lacks")
+        else:
+            taken[each.name] = value
+    return taken, lost
+
+
+def of_topic(migration: Migration, readers: list[popmq.GroupStats]) -> list[str]:
+    """A sentence for each thing that a migration of the topic would not bring along as it is."""
+    source = migration.source.info().lacking
+    target = migration.target.info().lacking
+    found = topic_settings(migration.topic, target)[1]
+    for row in readers:
+        found += group_settings(migration.source.groups.get(row.group), target)[1]
+    found += _pending(migration, source, target)
+    if "list_leases" in source or "end_lease" in source:
+        found.append(
+            "the source does not tell what its groups have leased: stop their consumers, and wait until the last lease "
+            "and backoff has ended"
+        )
+    found += [
+        f"{counted(row.owners, 'owner')} of the group {row.group}, such as queries of Spark: what they hold is "
+        "delivered again, and their epochs are not known there"
+        for row in readers
+        if row.owners
+    ]
+    if migration.topic.type == "FIFO" and migration.own:
+        found.append(
+            f"producers have sent {counted(migration.own, 'message')} to the target: in a message group they come "
+            "before older ones that are copied after them"
+        )
+    return found
+
+
+def _pending(migration: Migration, source: Collection[str], target: Collection[str]) -> list[str]:
+    """Half and delayed messages, and schedules."""
+    found, name = list[str](), migration.name
+    if "list_transactions" not in source:
+        halves = migration.source.transactions.list(name, ROWS)
+        found += [
+            f"half message {half.message_id}, transaction {half.transaction_id}: end it, or it stays on the source"
+            for half in halves.messages
+        ]
+    elif "transactions" not in source and migration.topic.type != "NORMAL":
+        found.append("the source does not list half messages: what is committed later stays there until the next run")
+    missing = [each for each in ("recall", "list_delayed") if each in source or each in target]
+    if missing and migration.topic.type not in ("NORMAL", "LITE"):
+        found.append(
+            f"delayed messages cannot be moved before their time, since {' and '.join(missing)} is missing on a side: "
+            "they become visible on the source, and the next run copies them"
+        )
+    if "schedules" not in source:
+        found += [
+            f"the schedule {schedule.name} sends to the topic: create it on the target, and delete it on the source"
+            for schedule in migration.source.schedules.list()
+            if schedule.topic == name
+        ]
+    return found
