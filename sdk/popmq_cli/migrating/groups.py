@@ -143,7 +143,9 @@ def settle(migration: Migration, group: str) -> None:
     ends = time.monotonic() + END_S
     while leases := source.leases.list(group, name, ROWS).leases:
         if time.monotonic() > ends:
-            raise click.ClickException(f"the leases of the group {group} in {name} do not end: popmq leases {group}")
+            raise click.ClickException(
+                f"the leases of the group {group} in {name} do not end: popmq leases list --group {group}"
+            )
         for lease in leases:
             with contextlib.suppress(popmq.errors.HandleLapsed):
                 source.leases.end(group, lease.lease_id)
