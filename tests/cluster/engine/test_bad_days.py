@@ -1,0 +1,237 @@
+"""Bad days of brokers, as a gateway's clients see them: in time, typed, and without harm to others."""
+
+import asyncio
+
+import pytest
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_remoting.codes import RequestCode, ResponseCode
+from popmq_server.cluster import layout
+from popmq_server.cluster.engine import ClusterEngine
+from popmq_server.contract import commands as do
+from popmq_server.contract.commands import Place
+from popmq_server.errors import Refused
+from tests.cluster.gateway import GROUP, TOPIC, bodies, created, gateway, handles, pop, send
+from tests.remoting.fake.cluster import FakeCluster
+from tests.remoting.fake.faults import Fault, Kind, answering
+from tests.remoting.jumping import jumping, passed
+
+BOTH = ("a", "b")
+
+
+def message(number: int = 1, **more: str) -> pb.Message:
+    return pb.Message(message_id=f"id-{number}", body=b"%d" % number, **more)  # type: ignore[arg-type]
+
+
+async def refused(engine: ClusterEngine, *messages: pb.Message) -> Refused:
+    with pytest.raises(Refused) as caught:
+        await send(engine, *messages)
+    return caught.value
+
+
+def stored(fake: FakeCluster, broker: str) -> int:
+    return sum(len(queue) for queue in fake.brokers[broker].log.topics["shop%orders"].queues)
+
+
+def sends(fake: FakeCluster) -> int:
+    codes = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+    return sum(broker.counts[code] for broker in fake.brokers.values() for code in codes)
+
+
+@jumping
+async def test_while_a_broker_is_away_all_messages_go_to_the_other_one() -> None:
+    async with FakeCluster(BOTH) as fake, gateway(fake) as engine:
+        created(fake)
+        await send(engine, message(0))
+        await fake.brokers["a"].stop()
+        for number in range(6):
+            (place,) = await send(engine, message(number))
+            assert isinstance(place, Place)
+        assert stored(fake, "b") >= 6
+
+
+@jumping
+async def test_a_message_group_waits_for_its_broker_and_goes_to_no_other() -> None:
+    async with FakeCluster(BOTH) as fake, gateway(fake) as engine:
+        created(fake, **{"message.type": "FIFO"})
+        topic = await engine.shared.topics.get(TOPIC)
+        await engine.shared.layouts.write(topic, layout.of_route({"a": 2, "b": 2}))
+        places = await send(engine, *(message(number, message_group=f"m{number}") for number in range(8)))
+        assert {place.queue < 2 for place in places if isinstance(place, Place)} == {True, False}
+        await fake.brokers["a"].stop()
+        after = await send(engine, *(message(number, message_group=f"m{number}") for number in range(8)))
+        for before, now in zip(places, after, strict=True):
+            assert isinstance(before, Place)
+            if before.queue < 2:
+                assert isinstance(now, Refused)
+                assert now.code == "UNAVAILABLE"
+            else:
+                assert now == Place(before.queue, before.offset + places_of(places, before.queue))
+
+
+def places_of(places: list[Place | Refused], queue: int) -> int:
+    """How many messages went to a queue."""
+    return sum(isinstance(place, Place) and place.queue == queue for place in places)
+
+
+@jumping
+async def test_a_fifo_topic_without_a_layout_is_refused_with_what_the_operator_does() -> None:
+    async with FakeCluster(BOTH) as fake, gateway(fake) as engine:
+        created(fake, **{"message.type": "FIFO"})
+        found = await refused(engine, message(message_group="m"))
+        assert found.code == "UNAVAILABLE"
+        assert "popmq cluster layout shop.orders --set" in found.action
+
+
+@pytest.mark.parametrize(
+    ("number", "remark", "code"),
+    [
+        (ResponseCode.FLUSH_DISK_TIMEOUT, "", "UNAVAILABLE"),
+        (ResponseCode.SLAVE_NOT_AVAILABLE, "", "UNAVAILABLE"),
+        (ResponseCode.MESSAGE_ILLEGAL, "the message body size over max value", "INVALID_FIELD"),
+        (ResponseCode.SYSTEM_ERROR, "too few", "UNAVAILABLE"),
+    ],
+)
+@jumping
+async def test_what_may_be_stored_or_is_wrong_is_told_and_not_sent_again(number: int, remark: str, code: str) -> None:
+    async with FakeCluster(BOTH) as fake, gateway(fake) as engine:
+        created(fake)
+        for broker in fake.brokers.values():
+            broker.faults.add(answering(number, remark), RequestCode.SEND_MESSAGE_V2, times=None)
+        places = await send_or_refused(engine, message())
+        assert isinstance(places, Refused)
+        assert places.code == code
+        assert sends(fake) == 1
+
+
+async def send_or_refused(engine: ClusterEngine, one: pb.Message) -> Place | Refused:
+    try:
+        (place,) = await send(engine, one)
+    except Refused as found:
+        return found
+    return place
+
+
+@jumping
+async def test_a_send_whose_answer_is_lost_is_not_repeated() -> None:
+    async with FakeCluster(BOTH) as fake, gateway(fake) as engine:
+        created(fake)
+        for broker in fake.brokers.values():
+            broker.faults.add(Fault(Kind.CUT, size=3), RequestCode.SEND_MESSAGE_V2)
+        found = await refused(engine, message())
+        assert found.code == "UNAVAILABLE"
+        assert "stored twice" in found.action
+        assert sends(fake) == 1
+
+
+@jumping
+async def test_a_message_that_a_broker_finds_too_large_harms_no_neighbour_of_its_batch() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        broker = fake.brokers["a"]
+        broker.faults.add(answering(ResponseCode.MESSAGE_ILLEGAL), RequestCode.SEND_BATCH_MESSAGE)
+        broker.faults.add(answering(ResponseCode.MESSAGE_ILLEGAL), RequestCode.SEND_MESSAGE_V2)
+        found = await asyncio.gather(*(send_or_refused(engine, message(number)) for number in range(4)))
+        assert [isinstance(one, Refused) for one in found] == [True, False, False, False]
+        assert stored(fake, "a") == 3
+
+
+@jumping
+async def test_a_broker_that_does_not_answer_ends_a_send_in_time() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        fake.brokers["a"].faults.add(Fault(Kind.SILENT), RequestCode.SEND_MESSAGE_V2)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        assert (await refused(engine, message())).code == "UNAVAILABLE"
+        assert loop.time() - began_s < 10.5
+
+
+@jumping
+async def test_pops_go_on_with_the_brokers_that_live() -> None:
+    async with FakeCluster(BOTH) as fake, gateway(fake) as engine:
+        created(fake)
+        await fake.brokers["a"].stop()
+        waiting = asyncio.ensure_future(pop(engine, 60_000))
+        await passed(20.0)
+        await send(engine, message())
+        assert bodies(await waiting) == [b"1"]
+
+
+@jumping
+async def test_a_pop_is_refused_when_no_broker_of_the_topic_lives() -> None:
+    async with FakeCluster(BOTH) as fake, gateway(fake) as engine:
+        created(fake)
+        await pop(engine)
+        for broker in fake.brokers.values():
+            await broker.stop()
+        with pytest.raises(Refused, match=r"broker [ab]"):
+            await pop(engine)
+
+
+@jumping
+async def test_a_thousand_waiting_clients_are_one_parked_request_at_each_broker() -> None:
+    async with FakeCluster(BOTH) as fake, gateway(fake) as engine:
+        created(fake)
+        waiting = [asyncio.ensure_future(pop(engine, 9_000)) for _ in range(1_000)]
+        await passed(5.0)
+        assert engine.parked() == 1_000
+        assert [broker.counts[RequestCode.NOTIFICATION] for broker in fake.brokers.values()] == [1, 1]
+        assert {len(popped.rows) for popped in await asyncio.gather(*waiting)} == {0}
+
+
+@jumping
+async def test_many_messages_reach_as_many_waiting_clients_without_a_wait_for_each_other() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        waiting = [asyncio.ensure_future(pop(engine, 9_000, max_messages=1)) for _ in range(50)]
+        await passed(2.0)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        await send(engine, *(message(number) for number in range(50)))
+        got = await asyncio.gather(*waiting)
+        assert sorted(body for popped in got for body in bodies(popped)) == sorted(b"%d" % n for n in range(50))
+        assert loop.time() - began_s < 3.0
+
+
+@jumping
+async def test_a_broker_that_answers_waits_at_once_is_asked_a_few_times_a_second() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        broker = fake.brokers["a"]
+        broker.faults.add(answering(ResponseCode.POLLING_TIMEOUT), RequestCode.NOTIFICATION, times=None)
+        assert (await pop(engine, 10_000)).rows == []
+        assert broker.counts[RequestCode.NOTIFICATION] <= 50
+
+
+@jumping
+async def test_a_refused_batch_of_acks_is_asked_for_one_by_one() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        await send(engine, message(1), message(2))
+        popped = await pop(engine)
+        fake.brokers["a"].faults.add(answering(ResponseCode.REQUEST_CODE_NOT_SUPPORTED), RequestCode.BATCH_ACK_MESSAGE)
+        fake.brokers["a"].faults.add(answering(ResponseCode.NO_MESSAGE), RequestCode.ACK_MESSAGE)
+        results = (await engine.execute(do.Ack(GROUP, handles(popped)))).results
+        assert [result.code if result else "OK" for result in results] == ["HANDLE_LAPSED", "OK"]
+
+
+@jumping
+async def test_a_known_topic_is_served_while_name_servers_are_away_and_when_they_are_back_empty() -> None:
+    async with FakeCluster(BOTH, name_servers=2) as fake, gateway(fake) as engine:
+        created(fake)
+        await send(engine, message())
+        before = fake.name_servers[0].kv.copy()
+        for server in fake.name_servers:
+            server.kv.clear()
+            await server.stop()
+        for _ in range(20):
+            await passed(30.0)
+            assert isinstance((await send(engine, message()))[0], Place)
+        fake.forget()
+        for server in fake.name_servers:
+            await server.start()
+        for _ in range(4):
+            await passed(10.0)
+            assert isinstance((await send(engine, message()))[0], Place)
+        assert all(server.kv == before for server in fake.name_servers)
