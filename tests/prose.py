@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.sources import tree_of
+from tests.sources import statements, tree_of
 
 ROOT = Path(__file__).parent.parent
 #: Folders with our own Python code.
@@ -67,7 +67,7 @@ def prose(path: Path) -> Iterator[tuple[str, str]]:
     if path.suffix == ".md":
         yield str(path.relative_to(ROOT)), text
         return
-    for node in ast.walk(tree_of(path)):
+    for node, _ in statements(tree_of(path)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield str(path.relative_to(ROOT)), ast.get_docstring(node) or ""
     yield str(path.relative_to(ROOT)), "\n".join(COMMENT.findall(text))

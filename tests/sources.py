@@ -38,10 +38,29 @@ class Import:
         return any(self.name == package or self.name.startswith(f"{package}.") for package in packages)
 
 
-def imports(path: str, tree: ast.AST) -> Iterator[Import]:
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    inside = {id(child) for function in functions for child in ast.walk(function)}
-    for node in ast.walk(tree):
+@cache
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """All nodes of a tree, kept because several rules look at each of them."""
+    return tuple(ast.walk(tree))
+
+
+def statements(tree: ast.AST, *, late: bool = False) -> Iterator[tuple[ast.AST, bool]]:
+    """(node, whether it is inside a function) of a tree but expressions: a tenth of its nodes."""
+    yield tree, late
+    late = late or isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef)
+    for block in ("body", "orelse", "handlers", "finalbody", "cases"):
+        inner = getattr(tree, block, None)
+        for child in inner if isinstance(inner, list) else ():
+            yield from statements(child, late=late)
+
+
+@cache
+def imports(path: str, tree: ast.AST) -> tuple[Import, ...]:
+    return tuple(_imports(path, tree))
+
+
+def _imports(path: str, tree: ast.AST) -> Iterator[Import]:
+    for node, late in statements(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -50,7 +69,7 @@ def imports(path: str, tree: ast.AST) -> Iterator[Import]:
             names = [".".join([*package, *filter(None, [node.module]), alias.name]) for alias in node.names]
         else:
             continue
-        yield from (Import(name, node.lineno, id(node) in inside) for name in names)
+        yield from (Import(name, node.lineno, late) for name in names)
 
 
 @cache

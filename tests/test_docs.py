@@ -4,6 +4,7 @@ import ast
 import pathlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 import pytest
@@ -14,7 +15,7 @@ from popmq_cli.commands import popmq as command_line
 from popmq_server.embedded_broker import EmbeddedBroker
 from tests.command_lines import commands_of, understand
 from tests.prose import DOCUMENTS, write_samples
-from tests.sources import sources, tree_of
+from tests.sources import nodes, sources, tree_of
 
 ROOT = pathlib.Path(__file__).parent.parent
 DEFAULT_ENDPOINT = "127.0.0.1:8081"
@@ -272,25 +273,28 @@ def steps_of(text: str) -> Iterator[Step]:
             source, arrow = target, ""
 
 
+@cache
 def called(tree: ast.AST) -> set[str]:
     """The last names of all that a file calls: `self.timetable.run(…)` is `run`, `HANDLERS[kind](…)` is itself."""
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Call):
             what = node.func.value if isinstance(node.func, ast.Subscript) else node.func
             found.add(ast.unparse(what).rpartition(".")[2])
     return found
 
 
+@cache
 def named(tree: ast.AST) -> set[str]:
     """All attributes that a file uses: `send.send` is `send`."""
-    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return {node.attr for node in nodes(tree) if isinstance(node, ast.Attribute)}
 
 
+@cache
 def defined(tree: ast.Module) -> set[str]:
     """Functions and classes by their name, methods also with their class, and variables of the module."""
     names = set()
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, DEFINITION):
             names.add(node.name)
         if isinstance(node, ast.ClassDef):

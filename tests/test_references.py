@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.prose import ROOT, modules, pages, prose, tracked
-from tests.sources import EVERYTHING, sources, tree_of
+from tests.sources import EVERYTHING, nodes, sources, statements, tree_of
 
 #: `file.ext` or `file.ext:name`. Of other endings (`cert.pem`, `orders.jsonl`) the tree holds no file to point to.
 FILE = re.compile(
@@ -73,7 +73,7 @@ def found(file: str) -> list[str]:
 def defined(path: str) -> frozenset[str]:
     """Functions, classes, methods, constants and attributes of a Python file, whatever they are nested in."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+    for node in nodes(tree_of(ROOT / path)):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 names.add(node.name)
@@ -110,13 +110,15 @@ def names_dotted(path: Path) -> Iterator[Reference]:
     for place, text in prose(path):
         for module, name in DOTTED.findall(text):
             named = any(path.startswith("server/") for path in found(f"{module}.py"))
-            if named and place.startswith("server/") and module not in VARIABLES and name not in ENDINGS:
+            if named and module not in VARIABLES and name not in ENDINGS:
                 yield Reference(place, f"{module}.py", name)
 
 
 @cache
 def in_python() -> tuple[Reference, ...]:
-    return tuple(each for path in modules() for each in (*files_named(path), *names_dotted(path)))
+    server = (path for path in modules() if path.is_relative_to(ROOT / "server"))
+    files = (each for path in modules() for each in files_named(path))
+    return (*files, *(each for path in server for each in names_dotted(path)))
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -150,7 +152,7 @@ def programs(tree: ast.AST) -> Iterator[str | None]:
 
     What has a blank is no module, but the tests that `pytest -m` chooses.
     """
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.List | ast.Tuple):
             for flag, name in pairwise(node.elts):
                 if isinstance(flag, ast.Constant) and flag.value == "-m":
@@ -195,7 +197,7 @@ IMPORT = re.compile(r"^\s*from (popmq[\w.]*) import (\w+)", re.MULTILINE)
 
 def imports_in_docstrings(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """(module, name) of each import of ours in the examples of docstrings."""
-    for node in ast.walk(tree):
+    for node, _ in statements(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield from IMPORT.findall(ast.get_docstring(node) or "")
 
@@ -211,7 +213,7 @@ def is_missing(module: str, name: str) -> bool:
 @cache
 def exported(path: str) -> frozenset[str]:
     """Names in strings of an `__init__.py` that loads them on first use."""
-    constants = (node for node in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(node, ast.Constant))
+    constants = (node for node in nodes(tree_of(ROOT / path)) if isinstance(node, ast.Constant))
     return frozenset(str(node.value) for node in constants)
 
 

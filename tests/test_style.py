@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources import tree_of
+from tests.sources import nodes, tree_of
 
 ROOT = Path(__file__).parent.parent
 ROOMS = (
@@ -31,9 +31,9 @@ def sources(*folders: str) -> Iterator[Path]:
 
 def sleeps_outside_a_loop(tree: ast.AST) -> Iterator[int]:
     """Lines that sleep for time to pass. Inside `while` a sleep may be the pause between two looks at a condition."""
-    waiting = {id(child) for loop in ast.walk(tree) if isinstance(loop, ast.While) for child in ast.walk(loop)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".sleep") and id(node) not in waiting:
+    waiting = {id(child) for loop in nodes(tree) if isinstance(loop, ast.While) for child in ast.walk(loop)}
+    for node in nodes(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "sleep" and id(node) not in waiting:
             nothing = [isinstance(given, ast.Constant) and given.value == 0 for given in node.args]
             if nothing != [True]:
                 yield node.lineno

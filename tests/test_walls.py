@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from popmq_server.contract import engine
-from tests.sources import EVERYTHING, ROOT, imports, sources, tree_of
+from tests.sources import EVERYTHING, ROOT, imports, nodes, sources, statements, tree_of
 
 FUNCTION_LINES_MAX = 70
 
@@ -282,24 +282,23 @@ def other_doors(path: str, tree: ast.AST) -> Iterator[str]:
         door = doors.get(found.name.split(".")[0])
         if door and not path.startswith(door):
             yield f"{path}:{found.line} imports {found.name}, whose door is {door[0]}"
-    for node in ast.walk(tree):
-        if room != "server" or path.startswith(doors["time"]):
-            break
-        if isinstance(node, ast.Attribute) and node.attr == "sleep":
+    if room != "server" or path.startswith(doors["time"]):
+        return
+    for node in (each for each in nodes(tree) if isinstance(each, ast.Attribute)):
+        if node.attr == "sleep":
             yield f"{path}:{node.lineno} sleeps: waiting belongs to server/popmq_server/clock.py"
-        reads = isinstance(node, ast.Call) and ast.unparse(node.func).endswith("loop.time")
-        waits = isinstance(node, ast.Attribute) and (node.attr in _WAITS or ast.unparse(node) == "asyncio.timeout")
-        if (reads or waits) and not path.startswith(tuple(TIMERS)):
+        waits = node.attr in _WAITS or ast.unparse(node).endswith(("loop.time", "asyncio.timeout"))
+        if waits and not path.startswith(tuple(TIMERS)):
             yield f"{path}: {ast.unparse(node)} waits in real time: ask server/popmq_server/clock.py, or see TIMERS"
 
 
 def stoppable(path: str, tree: ast.AST) -> Iterator[str]:
     """Clocks that a test of a user's program may have stopped, in what runs in that program."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "time":
             names = {alias.name for alias in node.names}
         else:
-            names = {ast.unparse(node).removeprefix("time.")} if isinstance(node, ast.Attribute) else set()
+            names = {node.attr} if isinstance(node, ast.Attribute) else set()
         if path != "http2/popmq_http2/elapsed.py" and names & {"monotonic", "monotonic_ns"}:
             yield f"{path}: {', '.join(names)} of time may stand still in a test: ask popmq_http2.elapsed"
 
@@ -312,7 +311,7 @@ def private_names(path: str, tree: ast.AST) -> Iterator[str]:
         if room != home and any(is_private(part) for part in rest):
             yield f"{path}:{found.line} {found.name} is private to {room}"
     foreign = ROOMS.keys() - {home}
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Attribute) and is_private(node.attr):
             owner = ast.unparse(node.value).split(".")[0]
             if owner in foreign:
@@ -334,7 +333,7 @@ def from_test_modules(path: str, tree: ast.AST) -> Iterator[str]:
 
 
 def too_long(path: str, tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node, _ in statements(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:

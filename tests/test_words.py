@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.prose import COMMENT, ROOT, modules, pages
-from tests.sources import tree_of
+from tests.sources import nodes, tree_of
 
 
 class Banned(NamedTuple):
@@ -50,7 +50,7 @@ def plain(markdown: str) -> str:
 def texts(path: Path) -> tuple[str, ...]:
     """Comments, docstrings and messages of a Python file: every string with a blank in it is taken for prose."""
     source = path.read_text()
-    strings = (node.value for node in ast.walk(tree_of(path)) if isinstance(node, ast.Constant))
+    strings = (node.value for node in nodes(tree_of(path)) if isinstance(node, ast.Constant))
     said = (text for text in strings if isinstance(text, str) and " " in text)
     return tuple(plain(text) for text in (*COMMENT.findall(source), *said))
 
