@@ -108,9 +108,11 @@ check: $(if $(CORE),.venv/core,setup) ## form, lint, types, and whether the stub
 	@$(BIN)/python proto/generate.py --check
 	@$(BIN)/python proto/released.py
 
-check-fast: check ## check and the quick tests, in about a minute
-	@echo "check-fast: quick tests"
-	@$(BIN)/pytest -q $(TWO) -m "$(QUICK)"
+check-fast: ## check and the quick tests of what changed since main, in a minute (scripts/changed_tests.py chooses them)
+	@$(MAKE) --no-print-directory --jobs=2 check quick-tests
+.PHONY: quick-tests
+quick-tests: $(if $(CORE),.venv/core,setup)
+	@tests=$$($(BIN)/python scripts/changed_tests.py) && $(BIN)/pytest -q $(TWO) -m "$(QUICK)" $$tests
 
 proto: setup ## write the stubs anew from the contract
 	@$(BIN)/python proto/generate.py

@@ -18,6 +18,8 @@ from popmq_server.embedded.store.folder import DATA_FILE
 from tests.engine.rig import Rig
 from tests.engine.traffic.data_files import PAGE, Image, database, first_leaf, meta_of
 
+pytestmark = [pytest.mark.slow, pytest.mark.smoke]
+
 #: Byte and bit in a page, by what they belong to. A node begins with the size of its value [4], its kind [2], and the
 #: size of its key [2].
 WRONG: dict[str, Callable[[FilePage], tuple[int, int]]] = {

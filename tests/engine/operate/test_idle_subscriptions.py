@@ -17,6 +17,8 @@ from tests.engine.conftest import MakeRig
 from tests.engine.pull_steps import pulling
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, numbered
 
+pytestmark = [pytest.mark.slow, pytest.mark.smoke]
+
 EXPIRY = 90 * DAY
 AHEAD = 7 * DAY
 
@@ -79,7 +81,6 @@ def test_an_idle_subscription_is_warned_of_and_then_expires_with_its_unread_mess
     assert abandoned(shop) == 2
 
 
-@pytest.mark.slow
 def test_numbers_tell_when_it_was_read_and_when_it_expires(shop: Rig) -> None:
     shop.pop(group="other")
     shop.run(ask.Pop("t", "g"))
@@ -94,7 +95,6 @@ def test_numbers_tell_when_it_was_read_and_when_it_expires(shop: Rig) -> None:
     assert 0 <= shop.numbers().expires_ms - (read_ms + EXPIRY) <= HOUR
 
 
-@pytest.mark.slow
 def test_retention_does_not_wait_for_an_expired_subscription(shop: Rig) -> None:
     shop.ack(shop.pop(group="other"), "other")
     pass_time(shop, 80 * DAY)
@@ -104,7 +104,6 @@ def test_retention_does_not_wait_for_an_expired_subscription(shop: Rig) -> None:
     assert shop.browse("t").rows == []
 
 
-@pytest.mark.slow
 def test_a_group_that_comes_back_is_new_in_the_topic(shop: Rig) -> None:
     pass_time(shop, 100 * DAY)
     assert not subscribed(shop)
@@ -135,7 +134,6 @@ def test_any_use_of_a_subscription_restarts_its_expiry(
     assert subscribed(shop)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("use", [ask.Pull("t", "g", 0, 0), ask.UpdateOffsets("t", "g", {0: 1})], ids=["Pull", "Update"])
 def test_pulls_and_commits_are_uses(rig: Rig, use: Any) -> None:
     pulling(rig).send("a", "b")
@@ -148,7 +146,6 @@ def test_pulls_and_commits_are_uses(rig: Rig, use: Any) -> None:
 
 
 @pytest.mark.mechanism("S2.49")
-@pytest.mark.slow
 def test_a_renewed_lease_or_a_waiting_retry_keeps_a_subscription(rig: Rig) -> None:
     """A lease that is renewed, a delay, a retry."""
     rig.pair(max_attempts=1000)
@@ -195,7 +192,6 @@ def test_a_longer_expiry_takes_the_warning_back(shop: Rig, caplog: pytest.LogCap
     assert not subscribed(shop)
 
 
-@pytest.mark.slow
 def test_a_broker_that_was_down_warns_first_and_gives_its_consumers_an_hour(make_rig: MakeRig) -> None:
     rig = make_rig()
     rig.pair()
@@ -215,7 +211,6 @@ def test_a_broker_that_was_down_warns_first_and_gives_its_consumers_an_hour(make
     assert subscribed(rig)
 
 
-@pytest.mark.slow
 def test_restarts_do_not_keep_a_subscription_for_ever(rig: Rig) -> None:
     rig.pair()
     rig.send("a")
@@ -282,7 +277,6 @@ def test_lite_topics_of_an_aborted_piece_are_removed_with_their_subscription(
     tx.abort()
 
 
-@pytest.mark.slow
 def test_a_piece_of_a_look_costs_the_same_however_many_subscriptions_there_are(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,7 +347,6 @@ def in_use_by(rig: Rig, groups: int) -> Rig:
     return rig
 
 
-@pytest.mark.slow
 def test_a_round_in_pieces_looks_at_every_subscription(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle_subscriptions, "LOOKS_MAX", 2)
     for topic in ("t", "u", "v"):

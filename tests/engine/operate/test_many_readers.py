@@ -13,6 +13,8 @@ from tests.engine.conftest import MakeRig
 from tests.engine.rig import MINUTE, Rig, bodies, message, numbered, refusal
 from tests.engine.work import calls, grows
 
+pytestmark = [pytest.mark.slow, pytest.mark.smoke]
+
 FEW, MANY = 40, 400
 GROWTH_MAX = 1.1
 

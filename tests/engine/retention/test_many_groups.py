@@ -20,7 +20,7 @@ from tests.engine.rig import KEEP, MINUTE, Rig, bodies, numbered, refusal, sendi
 from tests.engine.work import calls, calls_of_pieces, grows
 
 #: What goes, goes by chunks: these tests say which by sending one by one.
-pytestmark = pytest.mark.usefixtures("a_chunk_a_commit")
+pytestmark = [pytest.mark.usefixtures("a_chunk_a_commit"), pytest.mark.slow, pytest.mark.smoke]
 
 MESSAGES = ["m0", "m1", "m2"]
 

@@ -20,6 +20,8 @@ from tests.engine.stages import committing, left, staging_of
 from tests.engine.state.conftest import LARGE, scatter
 from tests.engine.traffic.traffic_timing import dead_letters, delayed, halves, later, listen, make_topic, send, timed
 
+pytestmark = [pytest.mark.slow, pytest.mark.smoke]
+
 HUGE = "x" * LARGE
 
 

@@ -18,8 +18,9 @@ from popmq_server.values.message import Extra
 from tests.engine.rig import MINUTE, SECOND, Rig, bodies, message, refusal, refusals, sending
 from tests.engine.state.conftest import LARGE, of
 
+pytestmark = [pytest.mark.slow, pytest.mark.smoke]
 
-@pytest.mark.slow
+
 def test_only_the_sender_of_the_large_message_is_refused(scattered: Rig) -> None:
     row = scattered.pop(1, "small")[0]
     asked = (
@@ -34,7 +35,6 @@ def test_only_the_sender_of_the_large_message_is_refused(scattered: Rig) -> None
     assert scattered.numbers("g", "small").acked == 1
 
 
-@pytest.mark.slow
 def test_the_refusal_says_that_free_pages_lie_apart_and_what_helps(scattered: Rig) -> None:
     """Also of a delayed message, which is put at once and not at the end of the batch. A map without free pages is full
     and nothing else.
@@ -54,7 +54,6 @@ def test_the_refusal_says_that_free_pages_lie_apart_and_what_helps(scattered: Ri
     assert "% full" in full.message
 
 
-@pytest.mark.slow
 def test_a_scattered_map_loses_no_messages_of_other_topics(scattered: Rig) -> None:
     before = {name: scattered.read(name) for name in ("log", "cq", "idx", "poff")}
     scattered.run(of("large", LARGE, "x"))
@@ -66,7 +65,6 @@ def test_a_scattered_map_loses_no_messages_of_other_topics(scattered: Rig) -> No
     assert scattered.ack(rows) == [None] * 3
 
 
-@pytest.mark.slow
 def test_many_large_messages_in_one_batch_cost_a_bounded_number_of_commits(
     scattered: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +158,6 @@ def test_dead_letters_without_adjacent_pages_are_stored_within_seconds_of_a_dele
     assert scattered.numbers("once", "large").dead_blocked == 0
 
 
-@pytest.mark.slow
 def test_the_store_heals_when_something_is_deleted(scattered: Rig) -> None:
     scattered.do(ask.DeleteTopic("keep"))
     for _ in range(20):
