@@ -8,7 +8,6 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.embedded.fsck.check import check_folder
-from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.loop.long_poll import Waiters
 from popmq_server.embedded.loop.producers import CheckStream
 from popmq_server.embedded_broker import EmbeddedBroker
@@ -106,11 +105,11 @@ def deals(shop: Stubs) -> Stubs:
 @pytest.fixture
 def left(monkeypatch: pytest.MonkeyPatch) -> Parked:
     """Counts the streams that the broker has forgotten."""
-    counter, leave = Parked(), EmbeddedEngine.leave
+    counter, close = Parked(), CheckStream.close
 
-    def counted(self: EmbeddedEngine, stream: CheckStream) -> None:
-        leave(self, stream)
+    def counted(self: CheckStream) -> None:
+        close(self)
         counter.add()
 
-    monkeypatch.setattr(EmbeddedEngine, "leave", counted)
+    monkeypatch.setattr(CheckStream, "close", counted)
     return counter

@@ -18,7 +18,7 @@ texts that the engine makes and reads.
 See docs/decisions/0041-the-seam.md and docs/decisions/0049-commands-declared-once.md.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Protocol
 
 from popmq_server.contract.commands import Available, Check, Pop, Popped, Pull, Pulled, Ready
@@ -59,28 +59,29 @@ class Polling(BasicEngine, Protocol):
 
 
 class ProducerStream(Protocol):
-    """A live producer, as `join` returned it."""
+    """A live producer, as `join` returned it: an iterator over the checks to write to it.
+
+    Asking for the next check says that the one before was written.
+    """
 
     topics: frozenset[str]
 
+    def __aiter__(self) -> AsyncIterator[Check]: ...
+
+    async def __anext__(self) -> Check: ...
+
     def end(self, refused: Refused | None = None) -> None:
-        """Ends its checks: `next_check` returns None, or raises `refused`. Only the first call counts."""
+        """Ends its checks: the iteration stops, or raises `refused`. Only the first call counts."""
+
+    def close(self) -> None:
+        """Unregisters the producer. A check that was taken last and not written goes to another one."""
 
 
 class CheckStreams(Commands, Protocol):
     """Producers that answer checks of their half messages."""
 
     async def join(self, client: str, topics: tuple[str, ...]) -> ProducerStream:
-        """Registers a live producer that answers checks for half messages of these topics, until `leave`."""
-
-    def leave(self, stream: ProducerStream) -> None:
-        """Unregisters a producer."""
-
-    async def next_check(self, stream: ProducerStream) -> Check | None:
-        """Waits for the next check to write to a producer; None when the stream has ended."""
-
-    def checked(self, check: Check) -> None:
-        """Reports that the check was written to the producer."""
+        """Registers a live producer that answers checks for half messages of these topics, until it is closed."""
 
 
 class Engine(Polling, CheckStreams, Protocol):

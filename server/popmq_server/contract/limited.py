@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from typing import cast
 
 from popmq_server.contract.capabilities import BACKUP, PULL, TRANSACTIONS, WAIT_AVAILABLE, Capability
-from popmq_server.contract.commands import Available, Check, Pop, Popped, Pull, Pulled, Ready
+from popmq_server.contract.commands import Available, Pop, Popped, Pull, Pulled, Ready
 from popmq_server.contract.commands.numbers import EngineInfo
 from popmq_server.contract.commands.store import Piece
 from popmq_server.contract.engine import BasicEngine, Engine, ProducerStream
@@ -64,15 +64,6 @@ class _Limited:
     async def join(self, client: str, topics: tuple[str, ...]) -> ProducerStream:
         self._check(TRANSACTIONS)
         return await self._engine.join(client, topics)
-
-    def leave(self, stream: ProducerStream) -> None:
-        self._engine.leave(stream)
-
-    async def next_check(self, stream: ProducerStream) -> Check | None:
-        return await self._engine.next_check(stream)
-
-    def checked(self, check: Check) -> None:
-        self._engine.checked(check)
 
     async def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
         """Refuses when the first piece is taken."""

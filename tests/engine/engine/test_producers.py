@@ -33,20 +33,21 @@ class WakeKey(Producers):
     """Counts how often it said that the topics had changed."""
 
     def __init__(self) -> None:
-        super().__init__(self._count)
+        super().__init__(self._note, lambda check: self.stored)
         self.changes = 0
+        self.stored = asyncio.Future[object]()
 
-    def _count(self) -> None:
+    def _note(self) -> None:
         self.changes += 1
 
     def open(self, name: str, *topics: str) -> CheckStream:
-        stream = CheckStream(name, frozenset(topics or ("t",)), 7)
+        stream = CheckStream(self, name, frozenset(topics or ("t",)), 7)
         self.join(stream)
         return stream
 
 
 @pytest.fixture
-def lot() -> WakeKey:
+async def lot() -> WakeKey:
     return WakeKey()
 
 
@@ -79,7 +80,7 @@ async def test_a_full_stream_is_passed_over_and_its_topics_are_not_listened_to(l
     assert lot.changes >= 1
     changes = lot.changes
     for _ in range(CHECKS_QUEUED_MAX // 2):
-        await lot.next_check(quick)
+        await anext(quick)
     assert lot.listened() == {"t"}
     assert lot.changes == changes + 1, "told once, when half of its places are free"
     lot.hand([check(10_000)])
@@ -105,14 +106,14 @@ async def test_a_half_message_waits_once_in_a_stream(lot: WakeKey) -> None:
 async def test_a_stream_that_left_is_asked_nothing_more_and_leaves_once(lot: WakeKey) -> None:
     first, second = lot.open("a"), lot.open("b")
     lot.hand([check(0)])
-    lot.leave(first)
-    lot.leave(first)
+    first.close()
+    first.close()
     assert lot.changes == 1
     assert await first.next() is None, "what waited in it is not handed to anybody"
     lot.hand([check(1), check(2)])
     assert await taken(second, 2) == [1, 2]
     assert not first.offer(check(3))
-    lot.leave(second)
+    second.close()
     assert lot.listened() == frozenset()
     lot.hand([check(4)])
 
@@ -147,7 +148,7 @@ async def test_a_hello_that_was_refused_does_not_hide_what_others_listen_to(tmp_
     refused = asyncio.ensure_future(broker.join("b", ("t", "n")))
     await asyncio.sleep(0)
     for _ in range(CHECKS_QUEUED_MAX // 2):
-        await broker.next_check(stream)
+        await anext(stream)
     with pytest.raises(Refused, match="'n'"):
         await refused
     await broker.ask(queries.Topics())
@@ -177,22 +178,19 @@ async def test_a_check_that_is_not_counted_yet_is_not_told_again_with_its_number
     await broker.execute(CreateTopic("t", 1, False, 60_000, "TRANSACTION"))
     await broker.execute(Send("t", (message("half")._replace(extra=Extra(transaction=True)),)))
     open_streams = [await broker.join(name, ("t",)) for name in "ab"[:streams]]
-    first, last = open_streams[0], open_streams[-1]
     told = []
     await asked_again(broker, clock, FIRST_CHECK_MS)
-    writing = await asyncio.wait_for(broker.next_check(first), 5)
-    assert writing is not None
-    told.append(writing.number)
+    told.append((await asyncio.wait_for(anext(open_streams[0]), 5)).number)
     await asked_again(broker, clock, CHECK_EVERY_MS)
-    broker.checked(writing)
-    waiting = asyncio.ensure_future(broker.next_check(last))
+    waiting = {stream: asyncio.ensure_future(anext(stream)) for stream in open_streams}  # the first one was written
     while len(told) < 3:
         await asked_again(broker, clock, CHECK_EVERY_MS)
-        if waiting.done() and (check := waiting.result()) is not None:
-            told.append(check.number)
-            broker.checked(check)
-            waiting = asyncio.ensure_future(broker.next_check(last))
-    waiting.cancel()
+        for stream in open_streams:
+            if waiting[stream].done():
+                told.append(waiting[stream].result().number)
+                waiting[stream] = asyncio.ensure_future(anext(stream))
+    for each in waiting.values():
+        each.cancel()
     await broker.close()
     assert told == [1, 2, 3]
 
@@ -201,13 +199,16 @@ async def test_a_check_that_waits_for_two_producers_is_sent_to_one(lot: WakeKey)
     slow, quick = lot.open("a"), lot.open("b")
     lot.hand([check(1)])
     lot.hand([check(1)])
-    assert await lot.next_check(quick) == check(1)
-    ended = asyncio.ensure_future(lot.next_check(slow))
+    assert await anext(quick) == check(1)
+    ended = asyncio.ensure_future(anext(slow))
     await asyncio.sleep(0)
     assert not ended.done()
-    lot.leave(quick)
+    quick.close()
     lot.hand([check(1)])
     assert await ended == check(1), "the stream ended before it was written"
-    lot.written(check(1))
-    lot.counted(check(1))
+    written = asyncio.ensure_future(anext(slow))
+    await asyncio.sleep(0)
+    lot.stored.set_result(None)
+    await asyncio.sleep(0)
     assert lot._uncounted == {}
+    written.cancel()

@@ -10,7 +10,7 @@ from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.clock import FakeClock
 from popmq_server.contract.commands import Check
-from popmq_server.embedded.loop.producers import CheckStream
+from popmq_server.embedded.loop.producers import CheckStream, Producers
 from popmq_server.protocols.rocketmq.call import TelemetryStream
 from popmq_server.protocols.rocketmq.clients import Client, Clients
 from tests.wire.rocketmq.v2 import CLIENT, V2, Telemetry, message, resource
@@ -172,21 +172,18 @@ class Asking:
     """An engine with one check for each producer that joins."""
 
     def __init__(self) -> None:
-        self.left: list[CheckStream] = []
         self.counted: list[Check] = []
-        self._checks = [Check("t" * 32, TOPIC, 1, native.Message(body=b"half").SerializeToString())]
+        self.producers = Producers(lambda: None, self._count)
+
+    def _count(self, check: Check) -> "asyncio.Future[object]":
+        self.counted.append(check)
+        return asyncio.Future()
 
     async def join(self, client: str, topics: tuple[str, ...]) -> CheckStream:
-        return CheckStream(client, frozenset(topics), 0)
-
-    async def next_check(self, stream: CheckStream) -> Check | None:
-        return self._checks.pop() if self._checks else None
-
-    def checked(self, check: Check) -> None:
-        self.counted.append(check)
-
-    def leave(self, stream: CheckStream) -> None:
-        self.left.append(stream)
+        stream = CheckStream(self.producers, client, frozenset(topics), 0)
+        self.producers.join(stream)
+        self.producers.hand([Check("t" * 32, TOPIC, 1, native.Message(body=b"half").SerializeToString())])
+        return stream
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -202,7 +199,7 @@ def test_a_stream_that_is_broken_does_not_keep_the_others_from_being_asked(whole
         await clients.produces(client, TOPIC)
         for _ in range(10):
             await asyncio.sleep(0)
-        assert (len(pipe.heard), len(engine.counted), len(engine.left)) == (whole, whole, 1)
-        assert not client.answering
+        assert (len(pipe.heard), len(engine.counted)) == (whole, whole)
+        assert (len(engine.producers.streams()), len(client.answering)) == (whole, whole)
 
     asyncio.run(scenario())

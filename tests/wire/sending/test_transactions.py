@@ -1,5 +1,6 @@
 """Transactions on the wire: half messages, their end, and the stream on which producers are asked about them."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -15,7 +16,7 @@ from popmq_server.contract.commands import (
     EndTransaction,
     Place,
 )
-from popmq_server.embedded.loop.producers import CheckStream
+from popmq_server.embedded.loop.producers import CheckStream, Producers
 from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
@@ -198,17 +199,11 @@ class Recorder:
     """An engine that only remembers what was ended."""
 
     def __init__(self) -> None:
-        self.stream = CheckStream("c", frozenset((DEALS,)), 0)
+        self.producers = Producers(lambda: None, lambda check: asyncio.Future[object]())
         self.ended: list[str] = []
 
     async def join(self, client: str, topics: tuple[str, ...]) -> CheckStream:
-        return self.stream
-
-    def leave(self, stream: CheckStream) -> None:
-        stream.end()
-
-    async def next_check(self, stream: CheckStream) -> Any:
-        return await stream.next()
+        return CheckStream(self.producers, client, frozenset(topics), 0)
 
     async def execute(self, command: EndTransaction) -> list[Ended]:
         self.ended += [entry.transaction for entry in command.ends if isinstance(entry, End)]

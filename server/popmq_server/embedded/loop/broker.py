@@ -45,7 +45,7 @@ from popmq_server.contract.commands.numbers import (
     StoreNumbers,
 )
 from popmq_server.contract.commands.queries import Listing
-from popmq_server.contract.engine import ProducerStream, RoomForAnswers
+from popmq_server.contract.engine import RoomForAnswers
 from popmq_server.contract.operations import A, Command, Handled, Operation, Query
 from popmq_server.embedded.loop import listings
 from popmq_server.embedded.loop.afterwards import AFTERWARDS
@@ -115,7 +115,7 @@ class EmbeddedEngine(InPieces):
         self.quota_waiters: Waiters = Waiters(clock, wake_all=False)
         self.pulls = ParkedPulls(clock, self)
         self.consumers: Consumers = Consumers(clock, self)
-        self.producers = Producers(self._tell_listened)
+        self.producers = Producers(self._tell_listened, self._count_check)
         self._listened: frozenset[str] | None = frozenset()
         self._writer = Writer[Ticket](self._core, clock, self._deliver, self._failed, self._loop.call_soon)
         self._admitted = Admitted()
@@ -333,15 +333,15 @@ class EmbeddedEngine(InPieces):
         return ClientNumbers(consumers, [] if asked.group or full else self.producers.streams())
 
     async def join(self, client: str, topics: tuple[str, ...]) -> CheckStream:
-        """Registers a live producer that answers checks for these topics, until `leave`."""
-        stream = CheckStream(client, frozenset(topics), self.clock.now_ms())
+        """Registers a live producer that answers checks for these topics, until it is closed."""
+        stream = CheckStream(self.producers, client, frozenset(topics), self.clock.now_ms())
         self.producers.join(stream)
         self._listened = self.producers.listened()
         try:
             await self.run(Listen(self._listened, topics))
         except BaseException:
             self._listened = None  # the command failed: the writer may know another set
-            self.leave(stream)
+            stream.close()
             raise
         return stream
 
@@ -352,10 +352,6 @@ class EmbeddedEngine(InPieces):
             self._topics |= await self.run(TopicNames(tuple(unknown)))
         return frozenset(self._topics[topic_id] for topic_id in topic_ids & self._topics.keys())
 
-    def leave(self, stream: ProducerStream) -> None:
-        """Unregisters a producer. Also correct for one that `join` failed to register."""
-        self.producers.leave(cast(CheckStream, stream))
-
     def _tell_listened(self) -> None:
         """Sends the writer the topics whose half messages a producer can check now."""
         listened = self.producers.listened()
@@ -363,16 +359,10 @@ class EmbeddedEngine(InPieces):
             self._listened = listened
             self._submit(Listen(listened))
 
-    async def next_check(self, stream: ProducerStream) -> Check | None:
-        """Returns the next check to write to a producer; None when the stream has ended."""
-        return await self.producers.next_check(cast(CheckStream, stream))
-
-    def checked(self, check: Check) -> None:
+    def _count_check(self, check: Check) -> "asyncio.Future[object]":
         """Counts a check that was written to a live producer."""
-        self.producers.written(check)
-        counted = self._submit(CountChecks(((check.transaction, check.number),)))
-        counted.add_done_callback(lambda _: self.producers.counted(check))
         self.metrics.checks.inc()
+        return self._submit(CountChecks(((check.transaction, check.number),)))
 
     def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
         """Streams a copy of the store; the writer continues."""

@@ -1,7 +1,7 @@
 """Live producers of transactions: a CheckStream for each open Session, and which one gets the check of a half message.
 
     Session opened, hello ──▶ join        receives checks of its topics, round-robin with the topic's other streams
-    stream closed, broken ──▶ leave       at once; checks queued in it were not written, and do not count
+    stream closed, broken ──▶ close       at once; checks queued in it were not written, and do not count
 
     writer ── checks ──▶ hand ──▶ CheckStream: at most CHECKS_QUEUED_MAX wait ──▶ written to the client ──▶ counted
                                      full? the next stream of the topic; all full: the writer stops sending checks
@@ -26,9 +26,11 @@ CHECKS_QUEUED_BYTES_MAX = 8 << 20
 
 
 class CheckStream:
-    """One live producer. Only the task that writes to it calls `next`; all others offer checks or end it."""
+    """One live producer. Only the task that writes to it iterates over it; all others offer checks or end it."""
 
-    def __init__(self, client_id: str, topics: frozenset[str], since_ms: int) -> None:
+    def __init__(self, producers: "Producers", client_id: str, topics: frozenset[str], since_ms: int) -> None:
+        self._producers = producers
+        self._writing: Check | None = None
         self.client_id = client_id
         self.topics = topics
         self.since_ms = since_ms
@@ -63,6 +65,23 @@ class CheckStream:
         if len(self._queued) <= CHECKS_QUEUED_MAX // 2 and self._bytes <= CHECKS_QUEUED_BYTES_MAX // 2:
             self.full = False
 
+    def __aiter__(self) -> "CheckStream":
+        return self
+
+    async def __anext__(self) -> Check:
+        """The next check to write. The one before was written, and is counted."""
+        if self._writing is not None:
+            written, self._writing = self._writing, None
+            self._producers.written(written)
+        if (check := await self._producers.next_check(self)) is None:
+            raise StopAsyncIteration
+        self._writing = check
+        return check
+
+    def close(self) -> None:
+        """Drops it and its checks. Idempotent."""
+        self._producers.leave(self)
+
     async def next(self) -> Check | None:
         """The next check to write; None when the stream has ended. Raises the Refused that `end` was called with."""
         while not self._ended and not self._queued:
@@ -84,10 +103,14 @@ class CheckStream:
 
 
 class Producers:
-    """All live streams. `changed` is called when the set of topics whose streams accept checks may have changed."""
+    """All live streams.
 
-    def __init__(self, changed: Callable[[], None]) -> None:
-        self._changed = changed
+    `changed` is called when the set of topics whose streams accept checks may have changed. `count` counts a check that
+    was written; it is done when the store has it.
+    """
+
+    def __init__(self, changed: Callable[[], None], count: Callable[[Check], "asyncio.Future[object]"]) -> None:
+        self._changed, self._count = changed, count
         self._streams: list[CheckStream] = []
         self._by_topic: dict[str, deque[CheckStream]] = {}
         #: By transaction: the stream in which a check is queued; one that the writer repeats moves to another stream.
@@ -159,8 +182,9 @@ class Producers:
         return check
 
     def written(self, check: Check) -> None:
-        """Marks a check as written; it will be counted whatever happens to its stream."""
+        """Counts a check that was written, whatever happens to its stream."""
         self._uncounted[check.transaction] = check.number, None
+        self._count(check).add_done_callback(lambda _: self.counted(check))
 
     def counted(self, check: Check) -> None:
         """Releases the check's number: the store has counted it, and the writer issues the next number from now on."""

@@ -13,7 +13,7 @@ ids cannot be guessed, so each proves the delivery or send that it came from. Th
 through Guarded.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from popmq_server.contract.commands import (
     Available,
@@ -105,23 +105,10 @@ class Guarded:
         return await self._engine.pull(command, wait_ms)
 
     async def join(self, client: str, topics: tuple[str, ...]) -> ProducerStream:
-        """Needs send on every topic: checks contain whole messages."""
-        self._allow(tuple(need for topic in topics for need in sends(topic)) or sends(""))
-        return await self._engine.join(client, topics)
-
-    def leave(self, stream: ProducerStream) -> None:
-        """Needs nothing: the caller owns the stream, even if its key is gone."""
-        self._engine.leave(stream)
-
-    async def next_check(self, stream: ProducerStream) -> Check | None:
-        """Needs send. A withdrawn key gets no more messages."""
-        check = await self._engine.next_check(stream)
-        self._allow(tuple(need for topic in stream.topics for need in sends(topic)))
-        return check
-
-    def checked(self, check: Check) -> None:
-        """Needs nothing: the caller owns the check."""
-        self._engine.checked(check)
+        """Needs send on every topic, also for each check: they contain whole messages."""
+        needs = tuple(need for topic in topics for need in sends(topic)) or sends("")
+        self._allow(needs)
+        return _GuardedStream(await self._engine.join(client, topics), lambda: self._allow(needs))
 
     def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
         """Needs admin: a backup contains every message."""
@@ -132,3 +119,19 @@ class Guarded:
         """Any key may ask for the capabilities."""
         self._allow(KNOWN)
         return self._engine.info()
+
+
+class _GuardedStream:
+    """A producer's checks, as long as its key may get them. A withdrawn key gets no more messages."""
+
+    def __init__(self, stream: ProducerStream, allow: Callable[[], object]) -> None:
+        self._stream, self._allow = stream, allow
+        self.topics, self.end, self.close = stream.topics, stream.end, stream.close
+
+    def __aiter__(self) -> AsyncIterator[Check]:
+        return self
+
+    async def __anext__(self) -> Check:
+        check = await anext(self._stream)
+        self._allow()
+        return check

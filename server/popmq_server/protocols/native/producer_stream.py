@@ -51,11 +51,10 @@ class SessionService:
         ]
         try:
             yield pb.SessionResponse(welcome=pb.SessionWelcome())
-            while (check := await self._engine.next_check(stream)) is not None:
+            async for check in stream:
                 yield pb.SessionResponse(check=_check(check))
-                self._engine.checked(check)
         finally:
-            self._engine.leave(stream)
+            stream.close()
             for task in tasks:
                 task.cancel()
 

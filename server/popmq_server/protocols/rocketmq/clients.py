@@ -299,13 +299,13 @@ class Clients:
         except Refused:
             return  # not a topic of half messages, or no topic
         if topic in client.answering or not client.outlets:
-            self._engine.leave(stream)
+            stream.close()
             return
         client.answering[topic] = stream, asyncio.ensure_future(self._ask(client, stream))
 
     def _stop_answering(self, client: Client) -> None:
         for stream, task in client.answering.values():
-            self._engine.leave(stream)
+            stream.close()
             task.cancel()
         client.answering.clear()
 
@@ -316,15 +316,16 @@ class Clients:
         with its next stream, or its next call about the topic.
         """
         try:
-            while (check := await self._engine.next_check(stream)) is not None and client.outlets:
+            async for check in stream:
+                if not client.outlets:
+                    break
                 await self.tell(client, _check(check, self._clock.now_ms()))
-                self._engine.checked(check)
         except Refused:
             pass  # the broker stops
         except Exception:
             log.debug("client %s was not asked", client.client_id, exc_info=True)
         finally:
-            self._engine.leave(stream)
+            stream.close()
             for topic in stream.topics:
                 if client.answering.get(topic, (None,))[0] is stream:
                     del client.answering[topic]
