@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from popmq_server import logs
-from popmq_server.clock import SystemClock
+from popmq_server.clock import SystemClock, pause
 from popmq_server.line_writer import LineWriter
 from popmq_server.options import Options, addresses
 from popmq_server.process.console_process import ConsoleProcess, arguments, refuse_taken
@@ -23,6 +23,9 @@ from popmq_server.settings import Settings, parse
 if TYPE_CHECKING:
     from popmq_server.process.serving import Serving
     from popmq_server.process.workers.workers import Workers
+
+#: Seconds between two looks at what a start waits for.
+WAITED_S = 0.2
 
 log = logging.getLogger("popmq")
 
@@ -69,7 +72,9 @@ async def _serve(argv: list[str] | None, settings: Settings) -> int:
         if options.console_port:
             refuse_taken(options.console_host, options.console_port)
         settle()
-        _tell(_said(options, serving))
+        waiting = await serving.waits_for()
+        _tell(_said(options, serving, waiting))
+        came = asyncio.ensure_future(_came(options, serving, waiting))
         supervisor = Supervisor(os.environ)
         supervisor.say("READY=1")
         watched = asyncio.ensure_future(supervisor.watch(serving.alive))
@@ -77,6 +82,7 @@ async def _serve(argv: list[str] | None, settings: Settings) -> int:
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((stopped, serving.failed), return_when=asyncio.FIRST_COMPLETED)
         watched.cancel()
+        came.cancel()
         await console.stop()
         supervisor.say("STOPPING=1")
         if serving.failed.done():
@@ -125,9 +131,26 @@ def _output() -> LineWriter | None:
     return LineWriter(os.dup(sys.stdout.fileno()), lambda _: "", failed)
 
 
-def _said(options: Options, serving: "Serving | Workers") -> str:
-    """The lines that report the open ports. One text: a reader may close the pipe after the first line."""
-    lines = [f"ready on {addresses(options.host, serving.port)}"]
+async def _came(options: Options, serving: "Serving | Workers", waiting: str) -> None:
+    """Says that clients are served, when what the start waited for has come."""
+    if waiting:
+        while await serving.waits_for():
+            await pause(WAITED_S)
+        _tell(logs.lines([_ready(options, serving)], options.log_format))
+
+
+def _ready(options: Options, serving: "Serving | Workers") -> str:
+    return f"ready on {addresses(options.host, serving.port)}"
+
+
+def _said(options: Options, serving: "Serving | Workers", waiting: str = "") -> str:
+    """The lines that report the open ports. One text: a reader may close the pipe after the first line.
+
+    `waiting`: what clients cannot be served without yet.
+    """
+    lines = [
+        f"listening on {addresses(options.host, serving.port)}, {waiting}" if waiting else _ready(options, serving)
+    ]
     if serving.certificate is not None:
         made = "" if options.tls_cert else ", made for development"
         only = " only" if options.tls_only else ""

@@ -33,6 +33,11 @@ class StubLife:
 
     async def alive(self) -> None: ...
 
+    async def ready(self) -> None: ...
+
+    def reload(self) -> list[str]:
+        return []
+
     def parked(self) -> int:
         return 0
 

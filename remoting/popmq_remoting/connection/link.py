@@ -74,7 +74,7 @@ class PeerLink(asyncio.BufferedProtocol):
     async def call(self, request: Request, until_s: float) -> Response:
         """The answer. Raises DeadlineOver, ConnectionLost, TooBusy, BadFormat; Unreachable if it is closed already."""
         if self._transport is None or self._transport.is_closing():
-            raise Unreachable(f"the connection to {self._address} is closed")
+            raise self._closed()
         now_s = self._loop.time()
         if now_s >= until_s:
             raise DeadlineOver(f"the deadline was over before {self._address} was asked", maybe_done=False)
@@ -92,6 +92,10 @@ class PeerLink(asyncio.BufferedProtocol):
             if self._retiring:
                 self._close_if_retired()
 
+    def _closed(self) -> Unreachable:
+        why = f": {self._cause}" if self._cause else ""
+        return Unreachable(f"the connection to {self._address} is closed{why}")
+
     def _late(self, opaque: int) -> None:
         error = DeadlineOver(f"{self._address} did not answer before the deadline", maybe_done=True)
         _end(self._waiting[opaque], error)
@@ -99,7 +103,7 @@ class PeerLink(asyncio.BufferedProtocol):
     def send_oneway(self, request: Request) -> None:
         """Sends a request that is not answered. Raises BadFormat, Unreachable."""
         if self._transport is None or self._transport.is_closing():
-            raise Unreachable(f"the connection to {self._address} is closed")
+            raise self._closed()
         self._calls.send_oneway(request)
         self._flush_soon()
 

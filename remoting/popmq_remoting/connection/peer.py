@@ -92,6 +92,8 @@ class Peer:
         self._kept = False
         self._closed = False
         self._connects = self._failures = self._unmatched = 0
+        #: Why the last attempt failed.
+        self._why = ""
 
     async def call(self, request: Request, until_s: float) -> Response:
         """The answer, whatever its code, but for BUSY and GO_AWAY. `until_s`: by the event loop's clock.
@@ -191,7 +193,8 @@ class Peer:
         probing = not self._breaker.is_closed
         if (self._attempt is None or probing) and not self._breaker.admits(now_s):
             wait_s = self._breaker.left_s(now_s)
-            raise Unreachable(f"{self.address} could not be reached; it is tried again in {wait_s:.1f} s")
+            why = f" ({self._why})" if self._why else ""
+            raise Unreachable(f"{self.address} could not be reached{why}; it is tried again in {wait_s:.1f} s")
         if self._attempt is None:
             self._attempt = self._loop.create_task(self._open())
             self._attempt.add_done_callback(self._attempted)
@@ -225,7 +228,8 @@ class Peer:
             self._breaker.failed(self._loop.time())
             if link is not None:
                 link.abort("it did not answer")
-            raise Unreachable(f"cannot connect to {self.address}: {_reason(error)}") from None
+            self._why = _reason(error)
+            raise Unreachable(f"cannot connect to {self.address}: {self._why}") from None
         self._adopt(link)
         return link
 

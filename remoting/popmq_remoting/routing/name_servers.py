@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from popmq_remoting.codes import ResponseCode
 from popmq_remoting.connection.peer import Peer
-from popmq_remoting.errors import DeadlineOver, RemotingError, Unreachable
+from popmq_remoting.errors import BrokerRefused, DeadlineOver, RemotingError, Unreachable
 from popmq_remoting.wire.command import Request, Response
 
 #: At least so long for one of them, if the deadline allows it.
@@ -28,7 +28,7 @@ class NameServers:
         self._first = 0
 
     async def ask(self, request: Request, until_s: float) -> Response:
-        """The first answer 0; else that there is none, if one says so; else another code. Raises the last error."""
+        """The first answer 0; else that there is none, if one says so. Raises the last error, or BrokerRefused."""
         answers: list[Response] = []
         error: RemotingError = Unreachable("there are no name servers")
         for tried in range(len(self._peers)):
@@ -41,10 +41,13 @@ class NameServers:
             if answer.code == ResponseCode.SUCCESS:
                 self._first = index
                 return answer
-            answers.append(answer)
+            if answer.code in _UNKNOWN:
+                answers.append(answer)
+            else:
+                error = BrokerRefused(answer.code, answer.remark, f"the name server {self._peers[index].address}")
         if not answers:
             raise error
-        return min(answers, key=lambda answer: answer.code not in _UNKNOWN)
+        return answers[0]
 
     async def tell_all(self, request: Request, until_s: float) -> dict[str, Response | RemotingError]:
         """What each of them answered, by address."""

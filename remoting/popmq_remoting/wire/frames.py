@@ -19,6 +19,16 @@ from popmq_remoting.wire.command import Command, Fields
 FRAME_BYTES_MAX = 16 << 20
 
 _LENGTHS = struct.Struct(">II")
+#: How other protocols begin: what stands at an address that was named by mistake.
+_STRANGERS = (
+    (b"HTTP/", "HTTP"),
+    (b"<!", "HTTP"),
+    (b"\x15\x03", "TLS"),
+    (b"\x16\x03", "TLS"),
+    (b"SSH-", "SSH"),
+    (b"-ERR", "Redis"),
+    (b"+OK", "Redis"),
+)
 _HEADER_BYTES_MAX = (1 << 24) - 1
 
 
@@ -50,13 +60,16 @@ class CommandReader:
             while len(self._rest) - at >= _LENGTHS.size:
                 total, word = _LENGTHS.unpack_from(self._rest, at)
                 head = word & _HEADER_BYTES_MAX
-                if total + 4 > FRAME_BYTES_MAX or head + 4 > total:
-                    raise BadFormat(f"a frame of {total} bytes with a header of {head}")
+                if total + 4 > FRAME_BYTES_MAX or not 0 < head <= total - 4:
+                    stranger = _stranger(bytes(self._rest[at : at + 16]))
+                    raise BadFormat(stranger or f"a frame of {total} bytes with a header of {head}")
                 end = at + 4 + total
                 if len(self._rest) < end:
                     return
                 begin, at = at, end
                 yield self._command(word >> 24, begin + 8, begin + 8 + head, end)
+            if int.from_bytes(self._rest[at : at + 4], "big") + 4 > FRAME_BYTES_MAX:
+                raise BadFormat(_stranger(bytes(self._rest[at:])) or "a frame of more than 16 MiB begins")
         finally:
             del self._rest[:at]
 
@@ -65,3 +78,14 @@ class CommandReader:
             command = header.read(encoding, bytes(view[begin:middle]))
             command.body = bytes(view[middle:end])
         return command
+
+
+def _stranger(begin: bytes) -> str:
+    """Which protocol begins so; "" if none that is known."""
+    for mark, name in _STRANGERS:
+        if begin.startswith(mark):
+            return f"it speaks {name}"
+    # Length of 3 bytes, type 4 (SETTINGS), flags, stream 0: with the preface of HTTP/2 the other way, it comes first.
+    if begin[:1] == b"\0" and begin[3:4] == b"\x04" and begin[5:9] == bytes(4):
+        return "it speaks HTTP/2"
+    return ""

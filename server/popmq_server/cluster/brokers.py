@@ -38,10 +38,10 @@ def succeeded(answer: Response) -> None:
 
 
 class Brokers:
-    """`cluster`: the one of this process."""
+    """`cluster`: the one of this process. `name`: of the RocketMQ cluster, where name servers know several."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
+    def __init__(self, cluster: Cluster, name: str = "") -> None:
+        self.cluster, self._name = cluster, name
         self._loop = asyncio.get_running_loop()
 
     def until_s(self, wait_ms: int = 0) -> float:
@@ -106,12 +106,16 @@ class Brokers:
         whole(await self.of_each(await self.masters(), ask, succeeded, asked))
 
     async def masters(self) -> list[str]:
-        """The names of all brokers, sorted. Raises Refused."""
+        """The names of all brokers of the cluster, sorted. Raises Refused."""
         try:
             route = await self.cluster.brokers(self.until_s())
         except RemotingError as error:
             raise refusal(error, Asked("name servers")) from error
-        return sorted(route.brokers)
+        return sorted(self.members(route))
+
+    def members(self, route: Route) -> list[str]:
+        """Those of its brokers that belong to the cluster."""
+        return [name for name, broker in route.brokers.items() if self._name in ("", broker.cluster)]
 
     async def route(self, topic: str, field: str = "topic") -> Route:
         """Where a topic is. `topic`: as PopMQ calls it. Raises Refused INVALID_FIELD, TOPIC_NOT_FOUND, UNAVAILABLE."""

@@ -34,10 +34,10 @@ def _bound(part: object, handled: Handled[Any]) -> dict[type[Operation[object]],
 
 
 class ClusterEngine:
-    """`cluster`: connected, or not yet; closed by its owner."""
+    """`cluster`: connected, or not yet; closed by its owner. `name`: of the RocketMQ cluster."""
 
-    def __init__(self, cluster: Cluster, secrets: Secrets, now_ms: Callable[[], int]) -> None:
-        self.shared = shared = Shared(cluster, secrets, now_ms)
+    def __init__(self, cluster: Cluster, secrets: Secrets, now_ms: Callable[[], int], name: str = "") -> None:
+        self.shared = shared = Shared(cluster, secrets, now_ms, name)
         self.dead = dead = DeadLetters(shared.brokers, now_ms)
         self.sends = Sends(shared)
         self.pops = Pops(shared, dead)

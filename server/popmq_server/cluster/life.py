@@ -7,9 +7,10 @@ import socket
 
 from popmq_remoting import Cluster
 from popmq_remoting.errors import BadFormat
-from popmq_server.clock import Clock
-from popmq_server.cluster.access import cluster_settings, handle_secrets
+from popmq_server.clock import Clock, stopwatch
+from popmq_server.cluster.access import ReplacedFiles, cluster_settings, handle_secrets
 from popmq_server.cluster.engine import ClusterEngine
+from popmq_server.cluster.reach import Reach
 from popmq_server.contract.life import EngineNumbers, Kept, Words
 from popmq_server.errors import StartError
 from popmq_server.options import Options
@@ -25,7 +26,7 @@ class ClusterLife:
         self.labels = {"engine": "rocketmq"}
 
     async def start(self) -> ClusterEngine:
-        """Reads the files; connects when something is asked. Raises StartError."""
+        """Reads the files; its cluster may come later. Raises StartError."""
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         secrets = handle_secrets(self._options)
         settings = cluster_settings(self._options, f"{socket.gethostname()}@{os.getpid()}@popmq")
@@ -33,12 +34,23 @@ class ClusterLife:
             self._cluster = Cluster(settings)
         except BadFormat as error:
             raise StartError(str(error)) from None
-        self.engine = ClusterEngine(self._cluster, secrets, self._clock.wall_ms)
+        options = self._options
+        self.engine = ClusterEngine(self._cluster, secrets, self._clock.wall_ms, options.cluster)
+        self._files = ReplacedFiles(options, self._cluster, secrets)
+        self._reach = Reach(self.engine.shared.brokers, options.namesrv, options.cluster, stopwatch)
+        self._reach.start()
         return self.engine
 
     async def alive(self) -> None:
-        """Returns when a route can be read. Raises Refused."""
-        await self.engine.shared.brokers.masters()
+        """At once: no restart of a gateway brings its cluster back."""
+
+    async def ready(self) -> None:
+        """Returns when a route can be read, and a master answers. Raises Refused."""
+        await self._reach.ready()
+
+    def reload(self) -> list[str]:
+        """The user at the brokers, and the secret of handles."""
+        return self._files.reload()
 
     def parked(self) -> int:
         """Calls that wait for messages."""
@@ -60,5 +72,6 @@ class ClusterLife:
 
     async def close(self) -> None:
         """Lets what is under way end, then leaves the brokers."""
+        await self._reach.close()
         await self.engine.close()
         await self._cluster.close()

@@ -13,11 +13,11 @@ from popmq_server.cluster.signed.secrets import Secrets
 
 
 class Shared:
-    """One for a process. `now_ms`: the time of day, as RocketMQ has it."""
+    """One for a process. `now_ms`: the time of day, as RocketMQ has it. `name`: as of Brokers."""
 
-    def __init__(self, cluster: Cluster, secrets: Secrets, now_ms: Callable[[], int]) -> None:
+    def __init__(self, cluster: Cluster, secrets: Secrets, now_ms: Callable[[], int], name: str = "") -> None:
         self.now_ms = now_ms
-        self.brokers = Brokers(cluster)
+        self.brokers = Brokers(cluster, name)
         self.topics = Topics(self.brokers)
         self.groups = Groups(self.brokers)
         self.layouts = Layouts(self.brokers)

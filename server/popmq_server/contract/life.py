@@ -62,6 +62,14 @@ class Life(Protocol):
     async def alive(self) -> None:
         """Returns when it has answered. Raises Refused if it says that it cannot."""
 
+    async def ready(self) -> None:
+        """Returns if it can serve clients. Raises Refused, which says what it waits for: a start of it may go on
+        while the ports are open.
+        """
+
+    def reload(self) -> list[str]:
+        """Reads the files that only it has again, if they were replaced; returns what changed."""
+
     def parked(self) -> int:
         """Calls that wait for messages."""
 

@@ -143,13 +143,13 @@ class Serving:
         return self.life.words
 
     def reload(self) -> list[str]:
-        """Reads the access keys and the certificate again, if their files changed; returns what changed.
+        """Reads the access keys, the certificate and files of the engine again, if they changed; returns what changed.
 
         Files that cannot be used change nothing, and are reported in the log.
         """
         keys = self._keys.reload() if self._keys else ""
         certificate = self._served.reload() if self._served else ""
-        return [change for change in (keys, certificate) if change]
+        return [change for change in (keys, certificate, *self.life.reload()) if change]
 
     def _open_monitoring(self) -> None:
         """Opens the HTTP port before the engine, whose start may take long: probes are answered meanwhile."""
@@ -208,6 +208,14 @@ class Serving:
             return refused.code == "BUSY"
         return True
 
+    async def waits_for(self) -> str:
+        """What clients cannot be served without; "" once they can be."""
+        try:
+            await self.life.ready()
+        except Refused as refused:
+            return refused.message
+        return ""
+
     def _healthy(self) -> ProbeAnswer:
         """Whether a restart would not help. A start is healthy: it may take minutes."""
         if self._phase == "starting":
@@ -220,7 +228,7 @@ class Serving:
         """Whether clients are served. A full one is ready too: the acks that make room have to reach it."""
         if self._phase != "serving":
             return ProbeAnswer(False, self._phase)
-        return self._answers(self.life.alive(), self.life.words.worker)
+        return self._answers(self.life.ready(), self.life.words.worker)
 
     def _answers(self, question: Coroutine[object, object, object], what: str) -> ProbeAnswer:
         try:

@@ -54,6 +54,9 @@ class Failing:
     async def alive(self) -> bool:
         return True
 
+    async def waits_for(self) -> str:
+        return ""
+
     def reload(self) -> list[str]:
         return []
 

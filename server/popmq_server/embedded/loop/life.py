@@ -46,6 +46,14 @@ class EmbeddedLife:
         """Waits for the next commit batch."""
         await self.engine.run(StoreState())
 
+    async def ready(self) -> None:
+        """As alive: its start is over before the ports open."""
+        await self.alive()
+
+    def reload(self) -> list[str]:
+        """It has no files of its own."""
+        return []
+
     def parked(self) -> int:
         """Long polls, calls of WaitAvailable, and Pulls at the end of a queue."""
         engine = self.engine

@@ -211,6 +211,11 @@ class Workers:
         """Whether no worker hangs."""
         return (await asyncio.to_thread(self._healthy)).good
 
+    async def waits_for(self) -> str:
+        """As of Serving."""
+        found = await asyncio.to_thread(self._ready)
+        return "" if found.good else found.said
+
     def _asked(self, path: str) -> dict[int, _Answer]:
         """The answer of each worker that serves, by its number. For threads of the HTTP port."""
         serving = [worker for worker in self._workers if worker.is_ready]
