@@ -9,7 +9,7 @@ A call ends 200 ms before its client's deadline, so that the client hears why.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from popmq_remoting import CALLS, Cluster, RemotingError, Request, Response, ResponseCode, Route
@@ -21,6 +21,8 @@ from popmq_server.errors import Refused, topic_not_found, unavailable
 
 #: How much earlier than its client a call ends; and when, if the client names no deadline.
 MARGIN_S, CALL_S = 0.2, 10.0
+#: Requests of one call that are under way together.
+LANES = 32
 #: Codes by which a broker says that the route, or its own part in it, is another by now.
 _MOVED = frozenset(
     (
@@ -147,3 +149,13 @@ def whole(answers: Mapping[str, T | Refused]) -> dict[str, T]:
     refused = unavailable(f"done at {len(answers) - len(refusals)} of {len(answers)} brokers; left are {left}")
     refused.action = f"make the same call again, which does the rest; {first.action}"
     raise refused
+
+
+async def in_lanes(items: Sequence[T], one: Callable[[T], Awaitable[None]]) -> None:
+    """Runs `one` for each item, LANES of them at once."""
+
+    async def lane(start: int) -> None:
+        for item in items[start::LANES]:
+            await one(item)
+
+    await asyncio.gather(*(lane(start) for start in range(min(LANES, len(items)))))

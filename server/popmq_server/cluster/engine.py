@@ -16,9 +16,11 @@ from popmq_server.cluster import promises
 from popmq_server.cluster.popping.acks import BY_ACKS, Acks
 from popmq_server.cluster.popping.dead import DeadLetters
 from popmq_server.cluster.popping.pops import Pops
+from popmq_server.cluster.sending.recalls import BY_RECALLS, Recalls
 from popmq_server.cluster.sending.sends import BY_SENDS, Sends
 from popmq_server.cluster.shared import Shared
 from popmq_server.cluster.signed.secrets import Secrets
+from popmq_server.cluster.transactions.ends import BY_ENDS, Ends
 from popmq_server.contract.commands import Pop, Popped
 from popmq_server.contract.commands.numbers import EngineInfo
 from popmq_server.contract.operations import A, Command, Handled, Operation, Query
@@ -46,6 +48,8 @@ class ClusterEngine:
         self._handlers = {
             **_bound(self.sends, BY_SENDS),
             **_bound(self.acks, BY_ACKS),
+            **_bound(Ends(shared), BY_ENDS),
+            **_bound(Recalls(shared), BY_RECALLS),
         }
 
     def info(self) -> EngineInfo:

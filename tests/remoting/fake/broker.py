@@ -11,8 +11,11 @@ from popmq_remoting.wire.command import Request, Response
 from tests.remoting.fake.log import Log, Record
 from tests.remoting.fake.pops import Pops
 from tests.remoting.fake.server import Client, FakeServer, Handler, ok
+from tests.remoting.fake.timers import Timers
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
+#: transactionTimeOut: a shorter immunity from checks counts as this.
+TRANSACTION_TIMEOUT_S = 6
 #: Our time 0, in ms since 1970.
 EPOCH_MS = 1_700_000_000_000
 
@@ -36,7 +39,10 @@ class FakeBroker(FakeServer):
         self.name = name
         self.log = Log(lambda: now_ms() + skew_ms)
         self.pops = Pops(self.log, name, acl=bool(secrets))
+        self.timers = Timers(self.log, name)
         self.version = version
+        #: How long a message is stored before it is found by a key.
+        self.index_lag_ms = 0
         self.settings: dict[str, str] = {"brokerName": name, "autoCreateTopicEnable": "false"}
         #: (client id, groups) of each heartbeat's connection.
         self.members: dict[Client, dict[str, Any]] = {}
@@ -49,6 +55,7 @@ class FakeBroker(FakeServer):
     def _table(self) -> dict[int, Handler]:
         return {
             **self.pops.handlers,
+            **self.timers.handlers,
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._create_topic,
             RequestCode.GET_TOPIC_CONFIG: self._get_topic,
             RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
@@ -190,6 +197,10 @@ class FakeBroker(FakeServer):
         half = bool(int(fields["f"]) & SysFlag.PREPARED)
         if not half and topic in self.log.topics and not self.log.topics[topic].perm & 2:
             return Response(ResponseCode.NO_PERMISSION, f"the broker[{self.name}] sending message is forbidden")
+        own = dict(entry.split("\x01", 1) for entry in entries[0][1].split("\x02") if entry)
+        if not half and (due_ms := self.timers.due_ms(own)) > self.log.now_ms():
+            handle = self.timers.keep(topic, queue_id, *entries[0], due_ms, own["UNIQ_KEY"])
+            return ok(msgId="7F00000100002A9F" + "0" * 16, queueId=0, queueOffset=0, recallHandle=handle)
         where, index = (HALF, 0) if half else (topic, queue_id)
         more = {"born_ms": int(fields["g"]), "sys_flag": int(fields["f"]), "reconsume_times": int(fields["j"])}
         target = f"REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02" if half else ""
@@ -206,13 +217,23 @@ class FakeBroker(FakeServer):
         half = self.halves.get(int(fields["tranStateTableOffset"]))
         if half is None or half.property("PGROUP") != fields["producerGroup"]:
             return Response(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        immune_s, aged_ms = half.property("CHECK_IMMUNITY_TIME_IN_SECONDS"), self.log.now_ms() - half.born_ms
+        first_hand = fields["fromTransactionCheck"] != "true"
+        if immune_s and first_hand and aged_ms > 1000 * max(TRANSACTION_TIMEOUT_S, int(immune_s)):
+            return Response(ResponseCode.ILLEGAL_OPERATION)
         if int(fields["commitOrRollback"]) == SysFlag.COMMIT:
             topic, queue_id = half.property("REAL_TOPIC"), int(half.property("REAL_QID"))
             self.log.append(topic, queue_id, half.body, half.properties, born_ms=half.born_ms)
         return ok()
 
     def check(self, half: Record) -> None:
-        """Asks a client that named the group in a heartbeat how the transaction ended."""
+        """Asks a client that named the group in a heartbeat how the transaction ended.
+
+        As real brokers do, it stores the half message once more, and asks about this one; the first can still be ended.
+        """
+        more = {"born_ms": half.born_ms, "sys_flag": half.sys_flag}
+        half = self.log.append(HALF, 0, half.body, half.properties, **more)
+        self.halves[half.queue_offset] = half
         group = half.property("PGROUP")
         client = next(
             client
@@ -254,7 +275,8 @@ class FakeBroker(FakeServer):
             record.raw()
             for queue in (topic.queues if topic else [])
             for record in queue
-            if fields["key"] in ([record.property("UNIQ_KEY")] if unique else record.property("KEYS").split(" "))
+            if record.stored_ms <= self.log.now_ms() - self.index_lag_ms
+            and fields["key"] in ([record.property("UNIQ_KEY")] if unique else record.property("KEYS").split(" "))
         ]
         return ok(b"".join(found)) if found else Response(ResponseCode.QUERY_NOT_FOUND, "can not find message")
 

@@ -10,15 +10,14 @@ A handle whose lease is over by its broker's clock is refused here, since broker
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from popmq_remoting import Response, ResponseCode
 from popmq_remoting.messages import properties
 from popmq_remoting.pops.acks import PopAck
 from popmq_remoting.requests import popping
 from popmq_server.cluster import names
-from popmq_server.cluster.brokers import succeeded
+from popmq_server.cluster.brokers import in_lanes, succeeded
 from popmq_server.cluster.popping.dead import DeadLetters, delivered
 from popmq_server.cluster.popping.sessions import Held
 from popmq_server.cluster.refusals import Asked
@@ -28,12 +27,7 @@ from popmq_server.contract.commands import Ack, Acked, Change, Changed, ChangeIn
 from popmq_server.errors import Refused, lapsed
 from popmq_server.values.records import Group
 
-#: Requests of one call that are under way together.
-LANES = 32
 _NO_REASON = "rejected"
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 class Acks:
@@ -159,16 +153,6 @@ def _gone(answer: Response) -> Refused | None:
 def _delivery(read: SignedDelivery | Refused) -> SignedDelivery:
     assert isinstance(read, SignedDelivery)
     return read
-
-
-async def in_lanes(items: Sequence[T], one: Callable[[T], Awaitable[None]]) -> None:
-    """Runs `one` for each item, LANES of them at once."""
-
-    async def lane(start: int) -> None:
-        for item in items[start::LANES]:
-            await one(item)
-
-    await asyncio.gather(*(lane(start) for start in range(min(LANES, len(items)))))
 
 
 BY_ACKS = Ack.awaited_by(Acks.ack) | ChangeInvisibleTime.awaited_by(Acks.change)

@@ -6,13 +6,10 @@ the id to the broker, which hands out a locked batch again.
 """
 
 import asyncio
-from collections import OrderedDict
 
+from popmq_server.cluster.recent import Recent
 from popmq_server.contract.commands import Pop, Popped
 
-KEPT_S = 60.0
-#: Answers that are kept; beyond, the oldest are forgotten.
-ANSWERS_MAX = 10_000
 Key = tuple[str, str, str, str]
 
 
@@ -23,34 +20,10 @@ def key_of(command: Pop) -> Key | None:
     return command.client_id, command.attempt_id, command.group, command.topic
 
 
-class Attempts:
+class Attempts(Recent[Key, Popped]):
     """Pops that are under way or were answered in the last minute."""
 
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._pops: OrderedDict[Key, tuple[asyncio.Task[Popped], float]] = OrderedDict()
-
     def known(self, key: Key) -> "asyncio.Task[Popped] | None":
-        """The pop of this try, unless it failed."""
-        self._drop_old()
-        found = self._pops.get(key)
-        return found[0] if found is not None and not _failed(found[0]) else None
-
-    def keep(self, key: Key, task: "asyncio.Task[Popped]") -> None:
-        """The pop of a new try."""
-        self._pops[key] = (task, self._loop.time())
-        self._pops.move_to_end(key)
-        if len(self._pops) > ANSWERS_MAX:
-            self._pops.popitem(last=False)
-
-    def _drop_old(self) -> None:
-        while self._pops:
-            key, (_, began_s) = next(iter(self._pops.items()))
-            if self._loop.time() - began_s < KEPT_S:
-                return
-            del self._pops[key]
-
-
-def _failed(task: "asyncio.Task[Popped]") -> bool:
-    """Also one that leased nothing: a repeat of it waits anew."""
-    return task.done() and (task.cancelled() or task.exception() is not None or not task.result().rows)
+        """The pop of this try, unless it failed, or leased nothing: a repeat of it waits anew."""
+        task = super().known(key)
+        return None if task is not None and task.done() and not task.result().rows else task
