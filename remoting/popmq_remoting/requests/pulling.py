@@ -35,7 +35,10 @@ class BrokerPull:
 
 
 class PulledQueue(NamedTuple):
-    """What a queue holds at an offset. `better_broker_id`: which replica to ask next."""
+    """What a queue holds at an offset. `better_broker_id`: which replica to ask next.
+
+    `status`: a name of GetMessageStatus of the brokers, which tells more than the code.
+    """
 
     code: int
     messages: list[StoredMessage]
@@ -43,6 +46,7 @@ class PulledQueue(NamedTuple):
     min_offset: int
     max_offset: int
     better_broker_id: int
+    status: str = ""
 
 
 def pull(asked: BrokerPull) -> Request:
@@ -75,6 +79,7 @@ def pulled(answer: Response) -> PulledQueue:
         answer.number("minOffset"),
         answer.number("maxOffset"),
         answer.number("suggestWhichBrokerId", 0),
+        answer.remark,
     )
 
 

@@ -16,12 +16,17 @@ from popmq_server.cluster import promises
 from popmq_server.cluster.popping.acks import BY_ACKS, Acks
 from popmq_server.cluster.popping.dead import DeadLetters
 from popmq_server.cluster.popping.pops import Pops
+from popmq_server.cluster.pulling.available import Availability
+from popmq_server.cluster.pulling.offsets import BY_OFFSETS, Offsets
+from popmq_server.cluster.pulling.positions import Positions
+from popmq_server.cluster.pulling.pulls import Pulls
+from popmq_server.cluster.pulling.retry_topics import RetryTopics
 from popmq_server.cluster.sending.recalls import BY_RECALLS, Recalls
 from popmq_server.cluster.sending.sends import BY_SENDS, Sends
 from popmq_server.cluster.shared import Shared
 from popmq_server.cluster.signed.secrets import Secrets
 from popmq_server.cluster.transactions.ends import BY_ENDS, Ends
-from popmq_server.contract.commands import Pop, Popped
+from popmq_server.contract.commands import Available, Pop, Popped, Pull, Pulled, Ready
 from popmq_server.contract.commands.numbers import EngineInfo
 from popmq_server.contract.operations import A, Command, Handled, Operation, Query
 from popmq_server.errors import Refused
@@ -44,12 +49,17 @@ class ClusterEngine:
         self.sends = Sends(shared)
         self.pops = Pops(shared, dead)
         self.acks = Acks(shared, self.pops.held, dead)
+        positions = Positions(shared.brokers)
+        retries = RetryTopics(shared, positions)
+        self.pulls = Pulls(shared, positions, retries)
+        self._availability = Availability(shared, positions, self.pops.waits)
         self._info = promises.info()
         self._handlers = {
             **_bound(self.sends, BY_SENDS),
             **_bound(self.acks, BY_ACKS),
             **_bound(Ends(shared), BY_ENDS),
             **_bound(Recalls(shared), BY_RECALLS),
+            **_bound(Offsets(shared, positions, retries), BY_OFFSETS),
         }
 
     def info(self) -> EngineInfo:
@@ -70,13 +80,20 @@ class ClusterEngine:
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         return await self.pops.pop(command, wait_ms)
 
+    async def pull(self, command: Pull, wait_ms: int) -> Pulled:
+        return await self.pulls.pull(command, wait_ms)
+
+    async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Ready:
+        return await self._availability.wait(command, min_ready, wait_ms)
+
     def parked(self) -> int:
         """Calls that wait for messages."""
-        return self.pops.waits.count
+        return self.pops.waits.count + self.pulls.parked
 
     def close_waits(self) -> None:
         """Answers calls that wait: the process stops."""
         self.pops.close_waits()
+        self.pulls.close_waits()
 
     async def close(self) -> None:
         """Lets what is under way end."""

@@ -7,6 +7,7 @@ from popmq_server.cluster.background import Background
 from popmq_server.cluster.brokers import CALL_S, Brokers
 from popmq_server.cluster.catalog.groups import Groups
 from popmq_server.cluster.catalog.layouts import Layouts
+from popmq_server.cluster.catalog.modes import Modes
 from popmq_server.cluster.catalog.topics import Topics
 from popmq_server.cluster.signed.handles import Handles
 from popmq_server.cluster.signed.secrets import Secrets
@@ -21,6 +22,7 @@ class Shared:
         self.topics = Topics(self.brokers)
         self.groups = Groups(self.brokers)
         self.layouts = Layouts(self.brokers)
+        self.modes = Modes(self.brokers)
         self.secrets = secrets
         self.handles = Handles(secrets)
         self.background = Background()
@@ -28,5 +30,5 @@ class Shared:
     async def close(self) -> None:
         """Lets what is under way end."""
         await self.background.close(CALL_S)
-        for each in (self.topics, self.groups, self.layouts):
+        for each in (self.topics, self.groups, self.layouts, self.modes):
             each.close()

@@ -43,6 +43,8 @@ class FakeBroker(FakeServer):
         self.version = version
         #: How long a message is stored before it is found by a key.
         self.index_lag_ms = 0
+        #: maxTransferCountOnMessageInMemory.
+        self.pull_messages = 32
         self.settings: dict[str, str] = {"brokerName": name, "autoCreateTopicEnable": "false"}
         #: (client id, groups) of each heartbeat's connection.
         self.members: dict[Client, dict[str, Any]] = {}
@@ -69,8 +71,9 @@ class FakeBroker(FakeServer):
             RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,
             RequestCode.GET_MAX_OFFSET: self._max_offset,
-            RequestCode.GET_MIN_OFFSET: lambda client, request: ok(offset=0),
+            RequestCode.GET_MIN_OFFSET: self._min_offset,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._offset_at,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset_offset,
             RequestCode.SEND_MESSAGE_V2: self._send,
             RequestCode.SEND_BATCH_MESSAGE: self._send_batch,
             RequestCode.END_TRANSACTION: self._end,
@@ -169,10 +172,18 @@ class FakeBroker(FakeServer):
         topic, queue_id = request.fields["topic"], int(request.fields["queueId"])
         return ok(offset=len(self.log.topics[topic].queues[queue_id]) if self.log.has(topic, queue_id) else 0)
 
+    def _min_offset(self, client: Client, request: Request) -> Response:
+        return ok(offset=self.log.least.get((request.fields["topic"], int(request.fields["queueId"])), 0))
+
     def _offset_at(self, client: Client, request: Request) -> Response:
         queue = self.log.topics[request.fields["topic"]].queues[int(request.fields["queueId"])]
         at_ms = int(request.fields["timestamp"])
         return ok(offset=sum(record.stored_ms < at_ms for record in queue))
+
+    def _reset_offset(self, client: Client, request: Request) -> Response:
+        fields = request.fields
+        self.log.offsets[fields["group"], fields["topic"], int(fields["queueId"])] = int(fields["offset"])
+        return ok(self._offset_table(fields["topic"], {}))
 
     # ── Sends ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -252,20 +263,37 @@ class FakeBroker(FakeServer):
     # ── Reads ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _pull(self, client: Client, request: Request) -> Response:
+        """The remark is the status. A parked pull is looked at each 5 s for its end."""
         fields = request.fields
         topic, queue_id, offset = fields["topic"], int(fields["queueId"]), int(fields["queueOffset"])
+        if fields["consumerGroup"] not in self.log.groups:
+            return Response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
         if not self.log.has(topic, queue_id):
             return Response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         queue = self.log.topics[topic].queues[queue_id]
-        if int(fields["sysFlag"]) & 2:
-            await self.log.until(lambda: len(queue) > offset, int(fields["suspendTimeoutMillis"]))
-        found = queue[offset : offset + int(fields["maxMsgNums"])]
-        numbers = {"nextBeginOffset": offset + len(found), "minOffset": 0, "maxOffset": len(queue)}
+        if int(fields["sysFlag"]) & 2 and offset == len(queue):
+            wait_ms = -(-int(fields["suspendTimeoutMillis"]) // 5000) * 5000
+            await self.log.until(lambda: len(queue) > offset, wait_ms)
+        least = self.log.least.get((topic, queue_id), 0)
+        looked_at = queue[offset : offset + min(self.pull_messages, int(fields["maxMsgNums"]))]
+        numbers = {"nextBeginOffset": offset + len(looked_at), "minOffset": least, "maxOffset": len(queue)}
         numbers["suggestWhichBrokerId"] = 0
-        if found:
-            return ok(b"".join(record.raw() for record in found), **numbers)
-        code = ResponseCode.PULL_OFFSET_MOVED if offset > len(queue) else ResponseCode.PULL_NOT_FOUND
-        return ok(**numbers)._replace(code=code)
+        if not queue:
+            code, status = (
+                ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND,
+                "NO_MESSAGE_IN_QUEUE",
+            )
+        elif offset < least:
+            code, status = ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL"
+        elif offset > len(queue):
+            code, status = ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY"
+        elif offset == len(queue):
+            code, status = ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE"
+        elif found := [record for record in looked_at if _is_tagged(record, fields)]:
+            return ok(b"".join(record.raw() for record in found), **numbers)._replace(remark="FOUND")
+        else:
+            code, status = ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"
+        return ok(**numbers)._replace(code=code, remark=status)
 
     def _query(self, client: Client, request: Request) -> Response:
         fields = request.fields
@@ -329,6 +357,13 @@ class FakeBroker(FakeServer):
         for queue in said["mqSet"]:
             self.locks.pop(_key(said, queue), None)
         return ok()
+
+
+def _is_tagged(record: Record, fields: Mapping[str, str]) -> bool:
+    """As brokers filter: of tags they know a hash, here the length."""
+    if fields["subscription"] == "*" or fields["expressionType"] != "TAG":
+        return True
+    return len(record.property("TAGS")) in {len(tag.strip()) for tag in fields["subscription"].split("||")}
 
 
 def _key(said: dict[str, Any], queue: dict[str, Any]) -> tuple[str, str, int]:

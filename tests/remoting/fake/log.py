@@ -62,6 +62,8 @@ class Log:
         self.groups: dict[str, dict[str, Any]] = {}
         #: Committed offsets by group, topic and queue.
         self.offsets: dict[tuple[str, str, int], int] = {}
+        #: Where a queue begins, if its first messages were deleted.
+        self.least: dict[tuple[str, int], int] = {}
         self.by_place: dict[int, Record] = {}
         self.arrived = asyncio.Event()
 

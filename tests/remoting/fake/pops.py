@@ -37,7 +37,8 @@ class Pops:
         self._log = log
         self._name = name
         self._acl = acl
-        self._next: dict[tuple[str, str, int], int] = {}
+        #: The next offset to pop is the committed one: what is leased counts as read.
+        self._next = log.offsets
         self.leases: dict[Key, Lease] = {}
         #: Attempts of ordered messages.
         self._orders: dict[Key, int] = {}

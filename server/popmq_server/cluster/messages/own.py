@@ -20,6 +20,8 @@ TRACE_STATE, BORN, ENCODING = f"{PREFIX}tracestate", f"{PREFIX}born", f"{PREFIX}
 DEAD_REASON, DEAD_ATTEMPTS, DEAD_MS = f"{PREFIX}dead_reason", f"{PREFIX}dead_attempts", f"{PREFIX}dead_ms"
 DEAD_QUEUE, DEAD_OFFSET = f"{PREFIX}dead_queue", f"{PREFIX}dead_offset"
 DEAD_FIRST_POP, DEAD_CLIENT = f"{PREFIX}dead_first_pop", f"{PREFIX}dead_client"
+#: The one group that a message is for: a dead letter of it that was sent to its topic again.
+REDRIVEN_FOR = f"{PREFIX}redriven_for"
 _PREFIXES = (PREFIX, TRANSIENT_PREFIX)
 
 #: Of all properties of a message: brokers add handles, places and names of topics, up to BYTES_MAX.

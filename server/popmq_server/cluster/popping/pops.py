@@ -53,6 +53,7 @@ class Wanted(NamedTuple):
     group: Group
     filter: Filter
     invisible_ms: int
+    share_number: int
 
     @property
     def broker_group(self) -> str:
@@ -81,7 +82,7 @@ class Pops:
 
     def __init__(self, shared: Shared, dead: DeadLetters) -> None:
         self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups
-        self._layouts, self._handles = shared.layouts, shared.handles
+        self._layouts, self._handles, self._modes = shared.layouts, shared.handles, shared.modes
         self._background, self._now_ms = shared.background, shared.now_ms
         self._dead = dead
         self.waits = Waits(shared.brokers)
@@ -138,15 +139,17 @@ class Pops:
         topic = await self._topics.get(command.topic)
         group = await self._groups.get(command.group)
         permission.check_read(group, topic.settings)
-        kind, text = command.filter or ("", "")
+        how = await self._modes.expect(topic, group, "POP")
+        wanted = filters.make(*command.filter or ("", ""))
         own_ms = SESSION_MS if command.session else group.invisible_ms
-        return Wanted(command, topic, group, filters.make(kind, text), command.invisible_ms or own_ms)
+        share_number = how.share_number or group.share_number
+        return Wanted(command, topic, group, wanted, command.invisible_ms or own_ms, share_number)
 
     async def _places(self, wanted: Wanted, route: Route) -> dict[str, list[int]]:
         """The queues to pop of each broker: [-1] for all. Raises Refused."""
         command = wanted.command
         named = command.queues
-        if not named and command.of_queue >= 0 and wanted.group.share_number and not wanted.topic.is_fifo:
+        if not named and command.of_queue >= 0 and wanted.share_number and not wanted.topic.is_fifo:
             named = (command.of_queue,)
         if not named:
             return {broker: [_ALL_QUEUES] for broker, queues in sorted(route.queues.items()) if queues.is_readable}

@@ -62,6 +62,11 @@ class Waits:
         self._closed = False
 
     @property
+    def is_closed(self) -> bool:
+        """Whether the process stops."""
+        return self._closed
+
+    @property
     def count(self) -> int:
         """Calls that wait."""
         return len({waiter for line in self._lines.values() for waiter in line.waiting})
