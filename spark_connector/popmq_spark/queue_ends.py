@@ -4,7 +4,7 @@ Without a group the request stores nothing about the query, and every key that m
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import popmq
@@ -14,6 +14,8 @@ from popmq_spark.ranges import Positions
 
 _log = logging.getLogger("popmq_spark")
 
+#: How the size of messages is estimated: in so many queues, by so many looks, each at so many messages and bytes.
+SAMPLED_QUEUES, LOOKS, SAMPLE_ROWS, SAMPLE_BYTES = 4, 4, 16, 1 << 20
 #: Topic → queue → its offsets.
 Ends = dict[str, dict[int, popmq.QueueOffsets]]
 
@@ -65,6 +67,28 @@ def check_readable(client: popmq.Client, ends: Ends, tag: str | None, sql: str |
     for topic, queues in ends.items():
         for queue, row in sorted(queues.items())[:1]:
             client.pull_columns(topic, queue, row.max_offset, 0, 1, tag=tag, sql=sql, columns=("offset",))
+
+
+def mean_size(client: popmq.Client, topic: str, left: Mapping[int, tuple[int, int]]) -> float:
+    """Bytes of a message of a topic, by some that lie evenly in what is left of its longest queues.
+
+    `left`: queue → from which offset on, and below which one. 0.0 if no message can be read.
+    """
+    longest = sorted(left.items(), key=lambda each: each[1][0] - each[1][1])[:SAMPLED_QUEUES]
+    found = list[int]()
+    for queue, (start, end) in longest:
+        for look in range(LOOKS if end > start else 0):
+            at = start + (end - start) * look // LOOKS
+            stop = min(at + SAMPLE_ROWS, end)
+            rows = client.pull_columns(
+                topic, queue, at, stop, SAMPLE_ROWS, max_bytes=SAMPLE_BYTES, columns=("body", "key", "properties")
+            ).columns
+            found += map(_size, rows.body, rows.key, rows.properties)
+    return sum(found) / max(1, len(found))
+
+
+def _size(body: bytes, key: str, properties: Mapping[str, str]) -> int:
+    return len(body) + len(key) + sum(len(name) + len(value) for name, value in properties.items())
 
 
 def place_in(client: popmq.Client, place: Place, ends: Ends, otherwise: int = EARLIEST) -> Positions:

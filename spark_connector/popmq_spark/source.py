@@ -89,20 +89,22 @@ class PopMQDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
         from popmq_spark.rows import check_columns
-        from popmq_spark.writing.write import StreamWriter
+        from popmq_spark.writing.write import StreamWriter, check_engine
 
         options = WriteOptions.parse(self.options, streaming=True)
         check_columns(schema, bool(options.topic))
+        check_engine(options)
         return StreamWriter(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
         from popmq_spark.rows import check_columns
-        from popmq_spark.writing.write import BatchWriter
+        from popmq_spark.writing.write import BatchWriter, check_engine
 
         if overwrite:
             raise OptionError("popmq: a topic is not overwritten; write with mode append, or purge the topic before")
         options = WriteOptions.parse(self.options, streaming=False)
         check_columns(schema, bool(options.topic))
+        check_engine(options)
         return BatchWriter(options)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import Callable
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -240,6 +241,30 @@ async def test_stop_ends_a_consumer_that_waits_for_messages(client: Any, numbers
     consumer.stop()
     assert await ended == []
     await eventually(lambda: holds(numbers, lambda stats: stats.waiters == 0))
+
+
+async def test_a_stopped_consumer_asks_for_the_batch_of_its_last_pop_and_leases_as_little_else_as_can_be(
+    client: Any, guard: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, asked = resolve_name("popmq._calls.pop_calls"), list[tuple[int, float, str]]()
+
+    def pop(*place: Any, _real: Any = calls.pop, **how: Any) -> Any:
+        asked.append((how["max_messages"], how["wait"], how["attempt_id"]))
+        return _real(*place, **how)
+
+    monkeypatch.setattr(calls, "pop", pop)
+    await client.send(TOPIC, [b"x"] * 7)
+    consumer = client.consume(TOPIC, GROUP, wait=60.0)
+    for _ in range(7):  # pops of 1, 2, 4
+        async with guard(await anext_of(consumer)):
+            pass
+    ended = asyncio.ensure_future(collect(consumer))
+    await eventually(lambda: holds(numbers, lambda stats: stats.waiters == 1))
+    consumer.stop()
+    assert await ended == []
+    parked, repeated = asked[-2:]
+    assert (parked[:2], repeated[:2]) == ((8, 60.0), (1, 0.0))
+    assert parked[2] == repeated[2]
 
 
 async def test_a_stopped_consumer_has_said_goodbye(client: Any, guard: Any, numbers: Any) -> None:

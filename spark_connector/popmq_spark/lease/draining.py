@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader
 
-from popmq_spark.clients import connect
+from popmq_spark.clients import connect, expect_owners
 from popmq_spark.lease.owner import Owner
 from popmq_spark.lease.part import Part, read_part
 from popmq_spark.lease.plan import Cap, Plan
@@ -60,6 +60,7 @@ class Drain:
         key = f"{self._name}\n{sorted(_limits_of(plan).items(), key=str)}"
         owner = uuid.uuid5(uuid.NAMESPACE_OID, key).hex
         try:
+            expect_owners(self._client, "a drain")
             self._owner = Owner(self._client, options, owner, (options.topic,))
         except BaseException:
             self._client.close()

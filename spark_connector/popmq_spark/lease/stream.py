@@ -23,6 +23,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 import popmq
+from popmq_spark.clients import expect_owners
 from popmq_spark.lease.claims import Claim
 from popmq_spark.lease.owner import Owner, is_known
 from popmq_spark.lease.part import Part, read_part
@@ -117,6 +118,12 @@ class PopMQStreamReader(TriggeredReader[Options]):
             self._claim.drop()
         self._claim = None
         super().stop()
+
+    def _connected(self) -> popmq.Client:
+        """Raises OptionError, at the query's first call, where the engine lacks what leases of a query need."""
+        if self._client is None:
+            expect_owners(super()._connected(), "mode=lease")
+        return super()._connected()
 
     def _read_plan(self, offset: dict[str, Any]) -> Plan:
         """The plan in an offset of this query's checkpoint. Raises OptionError when it is of another group."""

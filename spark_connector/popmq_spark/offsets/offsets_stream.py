@@ -24,12 +24,24 @@ from popmq_spark.offsets.offsets_options import OffsetsOptions
 from popmq_spark.offsets.range_part import RangePart, read_ranges
 from popmq_spark.options import OptionError
 from popmq_spark.positions import LATEST, Place
-from popmq_spark.queue_ends import Ends, check_readable, created_of, ends_of, is_wanted, lose, place_in, topics_of
+from popmq_spark.queue_ends import (
+    Ends,
+    check_readable,
+    created_of,
+    ends_of,
+    is_wanted,
+    lose,
+    mean_size,
+    place_in,
+    topics_of,
+)
 from popmq_spark.ranges import Positions, Ranges, Span, admitted, parts_of
 from popmq_spark.triggered import TriggeredReader
 
 _log = logging.getLogger("popmq_spark")
 
+#: How long the size of a topic's messages is used that was estimated by a look at some of them.
+LOOKED_AT_SECONDS = 60.0
 #: Topic and queue → messages.
 Backlog = dict[tuple[str, int], int]
 
@@ -43,7 +55,9 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         self._joined: set[str] = set()  # topics that the group is known to pull
         self._committed: Positions = {}  # by this process
         self._told: set[str] = set()  # losses that are logged already
+        self._is_back = False  # the last look found a queue that ends before the query's position
         self._last: Positions = {}  # the ends of the queues when this process last saw them
+        self._looked_at: dict[str, tuple[float, float]] = {}  # topic → mean size of a message, until when it is used
         self._readable: set[str] = set()  # topics from which a pull with the filter is not refused
 
     def initialOffset(self) -> dict[str, Any]:
@@ -59,6 +73,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         """Commits `start`, then plans the next ranges, or returns `start` itself when nothing is due.
 
         A new query that does not begin at the first message plans at once, even nothing: its beginning is then durable.
+        So is the new position in a queue that became shorter, before others get the offsets that it has lost.
         Errors: TopicNotFound, DataLoss; OptionError for a group that pops; those of `check_readable`;
         Unavailable after brokerUnavailableTimeout.
         """
@@ -76,7 +91,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
             if self._is_due(sum(backlog.values()), limit, self._bound is not None):
                 rows = self._rows(backlog, ends, limit)
                 return self._plan(positions, admitted(backlog, rows), created_of(ends)).to_json()
-            if not before.begun and self._options.starting_offsets != "earliest":
+            if self._is_back or (not before.begun and self._options.starting_offsets != "earliest"):
                 return self._plan(positions, {}, created_of(ends)).to_json()
             if self._bound is not None or not self._looks_again(len(ends), deadline):
                 return start
@@ -124,6 +139,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
 
     def _positions(self, before: Ranges, ends: Ends) -> Positions:
         """The start of the next ranges. Queues and topics that appeared meanwhile begin at their first message."""
+        self._is_back = False
         if not before.begun:
             return self._beginning(ends)
         self._join(ends, "earliest")
@@ -136,7 +152,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         found = {
             topic: self._of_another(topic, rows)
             if before.created.get(topic, created[topic]) != created[topic]
-            else self._still_there(topic, rows, positions.get(topic, {}))
+            else self._still_there(topic, rows, positions.get(topic, {}), known=topic in before.created)
             for topic, rows in ends.items()
         }
         self._last |= {topic: {queue: row.max_offset for queue, row in rows.items()} for topic, rows in ends.items()}
@@ -171,22 +187,39 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         )
         return {queue: row.min_offset for queue, row in rows.items()}
 
-    def _still_there(self, topic: str, rows: Mapping[int, popmq.QueueOffsets], at: Mapping[int, int]) -> dict[int, int]:
+    def _still_there(
+        self, topic: str, rows: Mapping[int, popmq.QueueOffsets], at: Mapping[int, int], known: bool
+    ) -> dict[int, int]:
         """The positions in one topic; the first message where those there are gone.
 
-        A queue that ends before the read position shows that its topic is another one of the same name, if the offsets
-        are of a preview, which does not say which topic they are of.
+        A queue that ends before the read position has lost messages, as after a failover to a broker that did not have
+        them: the query goes on at its end. `known`: that the topic is the one which the offsets are of. Those of
+        previews do not say it: then it is more likely another one of the same name.
         """
-        firsts = {queue: row.min_offset for queue, row in rows.items()}
-        if any(offset > rows[queue].max_offset for queue, offset in at.items() if queue in rows):
-            return self._of_another(topic, rows)
-        for queue in (queue for queue, offset in at.items() if offset < firsts.get(queue, 0)):
-            gone = (
-                f"messages {at[queue]} to {firsts[queue] - 1} of queue {queue} of topic {topic!r} were dropped before "
-                "the query read them. Keep messages longer, or name a group: retention keeps what it has not committed"
-            )
-            self._lose(gone)
-        return {queue: max(at.get(queue, 0), first) for queue, first in firsts.items()}
+        positions = {queue: at.get(queue, 0) for queue in rows}
+        if shorter := [queue for queue, offset in positions.items() if offset > rows[queue].max_offset]:
+            if not known:
+                return self._of_another(topic, rows)
+            self._is_back = True
+            for queue in shorter:
+                positions[queue] = self._cut_off(topic, queue, rows[queue].max_offset, positions[queue])
+        for queue, offset in positions.items():
+            first = rows[queue].min_offset
+            if queue in at and offset < first:
+                self._lose(
+                    f"messages {offset} to {first - 1} of queue {queue} of topic {topic!r} were dropped before the "
+                    "query read them. Keep messages longer, or name a group: retention keeps what it has not committed"
+                )
+        return {queue: max(offset, rows[queue].min_offset) for queue, offset in positions.items()}
+
+    def _cut_off(self, topic: str, queue: int, end: int, offset: int) -> int:
+        """The position in a queue that was longer before: its end, where the next message will be."""
+        self._lose(
+            f"queue {queue} of topic {topic!r} ends at offset {end}, but the query has read up to {offset}: the broker "
+            "has lost messages, as in a failover to a replica that did not have them. Others get their offsets: the "
+            f"query would go on with those from {end} on"
+        )
+        return end
 
     # ── The group: for lag, retention and the start of a new query ───────────────────────────────────────────────────
 
@@ -290,9 +323,22 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         rows = sum(backlog.values())
         if not isinstance(limit, ReadMaxRows):
             return rows
-        size = sum(count * _mean_size(ends[topic][queue]) for (topic, queue), count in backlog.items())
+        sizes = {topic: self._mean_size(topic, ends, backlog) for topic in {topic for topic, _ in backlog}}
+        size = sum(count * sizes[topic] for (topic, _), count in backlog.items())
         by_bytes = int(rows * self._options.max_bytes_per_trigger / size) if size else rows
         return max(1, min(rows, limit.max_rows, by_bytes))
+
+    def _mean_size(self, topic: str, ends: Ends, backlog: Backlog) -> float:
+        """Bytes of a message of a topic, an estimate. Where the engine gives none, some messages are looked at."""
+        rows = ends[topic]
+        if stored := sum(row.bytes_behind or 0 for row in rows.values()):
+            return stored / max(1, sum(row.max_offset - row.min_offset for row in rows.values()))
+        size, until = self._looked_at.get(topic, (0.0, 0.0))
+        if self.clock() >= until:
+            left = {queue: (row.max_offset - backlog[topic, queue], row.max_offset) for queue, row in rows.items()}
+            size = mean_size(self._connected(), topic, left)
+            self._looked_at[topic] = size, self.clock() + LOOKED_AT_SECONDS
+        return size
 
     def _plan(self, positions: Positions, rows: Backlog, created: Mapping[str, int]) -> Ranges:
         """Every queue has a span, though it may be empty: the plan also says where the next one begins."""
@@ -305,11 +351,6 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         total = sum(rows.values())
         parts = parts_of(total, options.min_partitions, options.max_records_per_partition, options.max_partitions)
         return Ranges(spans, parts, options.tag, options.sql, created=created)
-
-
-def _mean_size(row: popmq.QueueOffsets) -> float:
-    """Bytes of a stored message of this queue's topic, an estimate."""
-    return row.bytes_behind / max(row.max_offset - row.min_offset, 1)
 
 
 def batched(offsets: list[tuple[int, int]], size: int = 1024) -> Iterator[list[tuple[int, int]]]:

@@ -20,7 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 import popmq
-from popmq_spark.clients import client_of
+from popmq_spark.clients import client_of, expect_stages
 from popmq_spark.rows import Row, rows
 from popmq_spark.writing.write_options import WriteOptions
 
@@ -135,6 +135,12 @@ def _client(options: WriteOptions) -> popmq.Client:
     It stays connected, because Spark uses a Python process for many tasks.
     """
     return client_of(options.broker, options.broker_unavailable_timeout)
+
+
+def check_engine(options: WriteOptions) -> None:
+    """Asks in the driver, before a task stages anything. Raises OptionError where exactly-once cannot be."""
+    if options.delivery:
+        expect_stages(_client(options))
 
 
 class Sending:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -265,3 +266,35 @@ def test_a_topic_that_the_options_no_longer_name_is_reported_once(
     query.start(topic="copies")
     assert [query.trigger(), query.trigger()] == [False, False]
     assert caplog.text.count("also of the topics 'orders', which the options no longer name") == 1
+
+
+def failed_over(monkeypatch: pytest.MonkeyPatch, broker: Broker, ends: dict[int, int]) -> None:
+    """Queues end where these do, as after a failover to a replica that did not have what follows."""
+    calls_of = type(broker.client.offsets)
+    query = calls_of.query
+
+    def cut(calls: Any, *place: Any, **how: Any) -> list[popmq.QueueOffsets]:
+        return [replace(row, max_offset=ends.get(row.queue, row.max_offset)) for row in query(calls, *place, **how)]
+
+    monkeypatch.setattr(calls_of, "query", cut)
+
+
+def test_a_queue_that_became_shorter_is_a_data_loss_or_is_read_on_from_its_end(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.send(10)
+    query = broker.query(mode="offsets")
+    del query.options["group"]
+    assert query.run() == 1
+    (queue, end) = max((row.queue, row.max_offset) for row in broker.client.offsets.query(TOPIC) if row.max_offset)
+    failed_over(monkeypatch, broker, {queue: end - 2})
+    with pytest.raises(DataLoss, match=rf"ends at offset {end - 2}, but the query has read up to {end}.*failover"):
+        query.trigger()
+    query.start(failOnDataLoss="false")
+    assert query.trigger(), "an empty batch: the new position is durable at once"
+    assert not query.trigger()
+    assert len(query.rows()) == 10
+    assert caplog.text.count("has lost messages") == 1
+    failed_over(monkeypatch, broker, {queue: end - 1})
+    assert query.trigger(), "the message that has the next offset now is read, though a lost one had it before"
+    assert len(query.rows()) == 11

@@ -1,8 +1,10 @@
 """mode=offsets, called as Spark calls it: ranges in Spark's own log, read by offset, exactly the same again."""
 
 import json
+import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -242,6 +244,37 @@ def test_bytes_admit_as_many_rows_as_fit_by_their_mean_size(broker: Broker, quer
     stream = query(maxBytesPerTrigger="1m")
     stream.trigger()
     assert 8 <= len(stream.sink[0]) <= 11
+
+
+@pytest.mark.parametrize("sizes", [(20_000, 20_000), (1_000, 60_000)], ids=["alike", "from small to large"])
+def test_bytes_admit_rows_by_a_look_at_some_where_the_engine_knows_no_sizes(
+    broker: Broker, query: Make, monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int]
+) -> None:
+    """A micro-batch has maxBytesPerTrigger, but for 30 %, as long as what it takes is like what waits."""
+    dice = random.Random(1)
+    for _ in range(150):
+        broker.client.send(TOPIC, ["x" * dice.randint(*sizes) for _ in range(4)])
+    offsets = type(broker.client.offsets)
+    ends = offsets.query
+    looks = list[int]()
+    pull = popmq.Client.pull_columns
+
+    def unknown(calls: Any, *place: Any, **how: Any) -> list[popmq.QueueOffsets]:
+        return [replace(row, bytes_behind=0) for row in ends(calls, *place, **how)]
+
+    def pull_columns(client: popmq.Client, topic: str, queue: int, *place: Any, **how: Any) -> Any:
+        if how["columns"] == ("body", "key", "properties"):
+            looks.append(queue)
+        return pull(client, topic, queue, *place, **how)
+
+    monkeypatch.setattr(offsets, "query", unknown)
+    monkeypatch.setattr(popmq.Client, "pull_columns", pull_columns)
+    stream = query(maxBytesPerTrigger="2m")
+    for batch in range(2):
+        stream.trigger()
+        size = sum(len(row["body"]) for row in stream.sink[batch])
+        assert 0.7 < size / (2 << 20) < 1.3
+    assert len(looks) == 4 * len(set(looks)) <= 16, "the look is taken once, and not for each micro-batch"
 
 
 def test_few_rows_wait_for_more_until_they_have_waited_long_enough(broker: Broker, query: Make) -> None:

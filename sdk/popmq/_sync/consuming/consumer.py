@@ -34,7 +34,8 @@ class Consumer(DeliveryLoop):
     """Deliveries of one topic for one group, as they come; made by `Client.consume`.
 
     It outlives a broker that restarts. It ends by `stop()`, by leaving its loop or its `with`; what it had
-    popped and not delivered is then visible to others at once, and the attempt does not count.
+    popped and not delivered is then visible to others at once, and the attempt does not count. (It counts on an engine
+    whose promise `uncounted` is weaker: `client.info()`.)
     """
 
     def __init__(self, parts: Parts, options: ConsumerSettings) -> None:
@@ -228,7 +229,9 @@ class Consumer(DeliveryLoop):
                 options.topic,
                 options.group,
                 client_id=self._parts.client_id,
-                max_messages=size,
+                max_messages=1
+                if closing
+                else size,  # no handler gets them: if there is no batch yet, as little as can be
                 wait=options.pop_wait(self._idle()) if waits else 0.0,
                 invisible=options.invisible,
                 queues=queues,
