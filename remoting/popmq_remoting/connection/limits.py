@@ -33,5 +33,5 @@ class PeerLimits:
     #: Pauses before a request is repeated that a broker answered with BUSY: its queue empties in some milliseconds.
     busy_first_s: float = 0.02
     busy_most_s: float = 0.5
-    #: Requests of the broker that are being answered.
-    broker_requests: int = 64
+    #: Requests of the broker that are being answered: as many checks of transactions as one read may have.
+    broker_requests: int = 1_000

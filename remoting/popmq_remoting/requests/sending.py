@@ -11,7 +11,7 @@ from popmq_remoting.errors import BadFormat
 from popmq_remoting.messages import batch, properties, stored
 from popmq_remoting.messages.stored import StoredMessage
 from popmq_remoting.names import DEFAULT_TOPIC
-from popmq_remoting.wire.command import Request, Response, request
+from popmq_remoting.wire.command import Request, Response, request, whole_number
 
 #: What a send's answer says about a message that is stored here: also not flushed, or not on a replica, in time.
 STORED = (
@@ -130,10 +130,15 @@ def end_transaction(half: HalfPlace, commit: bool, from_check: bool) -> Request:
 
 
 class CheckBack(NamedTuple):
-    """A broker asks how a transaction ended (39): any client that named the group in a heartbeat may answer."""
+    """A broker asks how a transaction ended (39): any client that named the group in a heartbeat may answer.
 
+    `number`: of the check, from 1.
+    """
+
+    broker: str
     half: HalfPlace
     message: StoredMessage
+    number: int
 
 
 def check(asked: Request) -> CheckBack:
@@ -143,7 +148,9 @@ def check(asked: Request) -> CheckBack:
         raise BadFormat(f"a check of a transaction with {len(messages)} messages")
     own = properties.read(messages[0].properties)
     fields = Response(0, "", asked.fields)
+    number = own.get("TRANSACTION_CHECK_TIMES", "1")
     return CheckBack(
+        fields.text("bname"),
         HalfPlace(
             messages[0].topic,
             own.get("PGROUP", ""),
@@ -153,4 +160,5 @@ def check(asked: Request) -> CheckBack:
             fields.number("commitLogOffset"),
         ),
         messages[0],
+        whole_number(number, "the number of the check"),
     )

@@ -71,7 +71,7 @@ class Cluster:
         """Raises BadFormat for an address, OSError for a file of TLS."""
         self._access = Access(settings.limits, settings.tls.context(), settings.tls.server_name, settings.credentials)
         self._on_request = on_request
-        self._client_id = settings.client_id
+        self.client_id = settings.client_id
         self._heartbeat = heartbeat or self._no_groups
         self._now_ms = now_ms
         self._loop = asyncio.get_running_loop()
@@ -83,6 +83,10 @@ class Cluster:
         probe = name_server.get_kv("", "")
         plain = [Peer(address, self._access, probe=probe) for address in settings.name_servers]
         self.name_servers = NameServers(plain)
+
+    def introduce(self, heartbeat: Callable[[], Request], on_request: OnRequest) -> None:
+        """Both as of the constructor, for who is made after this client. Before its first call."""
+        self._heartbeat, self._on_request = heartbeat, on_request
 
     # ── Routes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -220,4 +224,4 @@ class Cluster:
         await asyncio.gather(*(peer.close() for peer in self._peers.values()), self.name_servers.close())
 
     def _no_groups(self) -> Request:
-        return members.heartbeat(self._client_id)
+        return members.heartbeat(self.client_id)

@@ -11,7 +11,8 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
-from popmq_remoting import Cluster
+from popmq_remoting import Cluster, Request, RequestCode, Response
+from popmq_remoting.connection.link import OnRequest
 from popmq_server.cluster import promises
 from popmq_server.cluster.popping.acks import BY_ACKS, Acks
 from popmq_server.cluster.popping.dead import DeadLetters
@@ -25,6 +26,7 @@ from popmq_server.cluster.sending.recalls import BY_RECALLS, Recalls
 from popmq_server.cluster.sending.sends import BY_SENDS, Sends
 from popmq_server.cluster.shared import Shared
 from popmq_server.cluster.signed.secrets import Secrets
+from popmq_server.cluster.transactions.checks import CheckStream, Producers
 from popmq_server.cluster.transactions.ends import BY_ENDS, Ends
 from popmq_server.contract.commands import Available, Pop, Popped, Pull, Pulled, Ready
 from popmq_server.contract.commands.numbers import EngineInfo
@@ -53,6 +55,10 @@ class ClusterEngine:
         retries = RetryTopics(shared, positions)
         self.pulls = Pulls(shared, positions, retries)
         self._availability = Availability(shared, positions, self.pops.waits)
+
+        self.producers = Producers(shared)
+        self._asked: dict[int, OnRequest] = {RequestCode.CHECK_TRANSACTION_STATE: self.producers.asked}
+        cluster.introduce(self.producers.heartbeat, self._answer)
         self._info = promises.info()
         self._handlers = {
             **_bound(self.sends, BY_SENDS),
@@ -86,6 +92,14 @@ class ClusterEngine:
     async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Ready:
         return await self._availability.wait(command, min_ready, wait_ms)
 
+    async def join(self, client: str, topics: tuple[str, ...]) -> CheckStream:
+        return await self.producers.join(client, topics)
+
+    async def _answer(self, request: Request) -> Response | None:
+        """To what a broker asks of this gateway."""
+        serve = self._asked.get(request.code)
+        return await serve(request) if serve else None
+
     def parked(self) -> int:
         """Calls that wait for messages."""
         return self.pops.waits.count + self.pulls.parked
@@ -94,6 +108,8 @@ class ClusterEngine:
         """Answers calls that wait: the process stops."""
         self.pops.close_waits()
         self.pulls.close_waits()
+
+        self.producers.close()
 
     async def close(self) -> None:
         """Lets what is under way end."""

@@ -58,7 +58,7 @@ class ClusterLife:
 
     async def numbers(self) -> EngineNumbers:
         """Topics and groups of a whole cluster are not part of a scrape."""
-        return EngineNumbers([], [], producers=0)
+        return EngineNumbers([], [], producers=len(self.engine.producers.streams()))
 
     def certificate_folder(self) -> pathlib.Path | None:
         """A gateway keeps nothing."""

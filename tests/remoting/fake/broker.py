@@ -253,6 +253,7 @@ class FakeBroker(FakeServer):
         )
         fields = {
             "topic": HALF,
+            "bname": self.name,
             "tranStateTableOffset": str(half.queue_offset),
             "commitLogOffset": str(half.commit_log_offset),
             "msgId": half.property("UNIQ_KEY"),
@@ -321,8 +322,8 @@ class FakeBroker(FakeServer):
     def _unregister(self, client: Client, request: Request) -> Response:
         said = self.members.get(client)
         if said is not None:
-            group = request.fields.get("consumerGroup")
-            said["consumerDataSet"] = [each for each in said["consumerDataSet"] if each["groupName"] != group]
+            for kind, name in (("consumerDataSet", "consumerGroup"), ("producerDataSet", "producerGroup")):
+                said[kind] = [each for each in said[kind] if each["groupName"] != request.fields.get(name)]
         return ok()
 
     def _member_ids(self, client: Client, request: Request) -> Response:
