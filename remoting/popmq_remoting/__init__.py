@@ -26,6 +26,7 @@ What an engine calls:
     cluster.name_servers.tell_all(request, until_s) writes to all name servers
     cluster.clock(broker)                           now_ms, pop_born_ms; learn(popTime, asked) after each pop
     cluster.sign_with(credentials)                  another user, or another secret of this one
+    Cluster(…, observe=…)                           told of each call: broker, outcome, seconds
     cluster.numbers()                               for metrics
     requests.sending.send(…) … .sent(answer)        and so on: a function for each request, a reader for its answer
 
@@ -49,7 +50,7 @@ from popmq_remoting.errors import (
     Unreachable,
 )
 from popmq_remoting.routing.broker_clock import BrokerClock
-from popmq_remoting.routing.cluster import CALLS, WAITS, Cluster, ClusterSettings
+from popmq_remoting.routing.cluster import CALLS, WAITS, Called, Cluster, ClusterSettings
 from popmq_remoting.routing.route import BrokerAddresses, Route, TopicQueues
 from popmq_remoting.wire.command import Request, Response
 from popmq_remoting.wire.signature import Credentials
@@ -61,6 +62,7 @@ __all__ = [
     "BrokerAddresses",
     "BrokerClock",
     "BrokerRefused",
+    "Called",
     "Cluster",
     "ClusterSettings",
     "ClusterTls",

@@ -14,13 +14,14 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from popmq_remoting.codes import ResponseCode
 from popmq_remoting.connection.limits import PeerLimits
 from popmq_remoting.connection.link import OnRequest
 from popmq_remoting.connection.peer import Access, Peer, PeerNumbers
 from popmq_remoting.connection.tls import ClusterTls
-from popmq_remoting.errors import ConnectionLost, DeadlineOver, Unreachable
+from popmq_remoting.errors import ConnectionLost, DeadlineOver, RemotingError, Unreachable
 from popmq_remoting.requests import members, name_server
 from popmq_remoting.routing.broker_clock import BrokerClock
 from popmq_remoting.routing.name_servers import NameServers
@@ -50,6 +51,15 @@ class ClusterSettings:
     limits: PeerLimits = field(default_factory=PeerLimits)
 
 
+class Called(NamedTuple):
+    """A call of a broker that has ended, for whoever counts them."""
+
+    broker: str
+    purpose: str
+    outcome: Response | RemotingError
+    seconds: float
+
+
 def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -67,13 +77,15 @@ class Cluster:
         heartbeat: Callable[[], Request] | None = None,
         now_ms: Callable[[], int] = _wall_ms,
         draw: Callable[[], float] = random.random,
+        observe: Callable[[Called], None] = lambda called: None,
     ) -> None:
-        """Raises BadFormat for an address, OSError for a file of TLS."""
+        """`observe` is told of each `call`. Raises BadFormat for an address, OSError for a file of TLS."""
         self._access = Access(settings.limits, settings.tls.context(), settings.tls.server_name, settings.credentials)
         self._on_request = on_request
         self.client_id = settings.client_id
         self._heartbeat = heartbeat or self._no_groups
         self._now_ms = now_ms
+        self._observe = observe
         self._loop = asyncio.get_running_loop()
         self._memory = RouteMemory(draw)
         self._asking: dict[str, asyncio.Task[Route | None]] = {}
@@ -170,12 +182,17 @@ class Cluster:
         self, broker: str, request: Request, until_s: float, purpose: str = CALLS, broker_id: int = MASTER
     ) -> Response:
         """What the broker answered. Raises RemotingError as Peer.call, Unreachable if its address is not known."""
-        peer = self.peer(await self.address(broker, until_s, broker_id), purpose)
+        began_s = self._loop.time()
         try:
-            return await peer.call(request, until_s)
-        except (Unreachable, ConnectionLost, DeadlineOver):
-            self._memory.doubt(_ALL)
+            peer = self.peer(await self.address(broker, until_s, broker_id), purpose)
+            answer = await peer.call(request, until_s)
+        except RemotingError as error:
+            self._observe(Called(broker, purpose, error, self._loop.time() - began_s))
+            if isinstance(error, Unreachable | ConnectionLost | DeadlineOver):
+                self._memory.doubt(_ALL)
             raise
+        self._observe(Called(broker, purpose, answer, self._loop.time() - began_s))
+        return answer
 
     async def address(self, broker: str, until_s: float, broker_id: int = MASTER) -> str:
         """Its last known address, also when routes miss it by now. Raises RemotingError."""
@@ -212,6 +229,15 @@ class Cluster:
         if clock is None:
             clock = self._clocks[broker] = BrokerClock(self._now_ms)
         return clock
+
+    def names(self) -> dict[str, str]:
+        """The broker at each address that is known."""
+        return {address: name for name, ids in self._addresses.items() for address in ids.values()}
+
+    def heard_s_ago(self) -> float | None:
+        """Seconds since name servers said last which brokers there are; None: they never did."""
+        heard_s = self._memory.learnt_s(_ALL)
+        return None if heard_s is None else self._loop.time() - heard_s
 
     def numbers(self) -> dict[tuple[str, str], PeerNumbers]:
         """The state of each connection to brokers, by address and purpose."""

@@ -32,6 +32,8 @@ class _Known:
     route: Route | None
     asked_s: float
     fresh_until_s: float
+    #: When name servers answered last.
+    learnt_s: float
     #: An answer that says less, and when it was first given.
     less: Route | None = None
     less_since_s: float | None = None
@@ -56,6 +58,11 @@ class RouteMemory:
         known = self._topics.get(topic)
         return known is not None and now_s < known.fresh_until_s
 
+    def learnt_s(self, topic: str) -> float | None:
+        """When name servers answered last; None: never."""
+        known = self._topics.get(topic)
+        return known.learnt_s if known else None
+
     def is_doubted(self, topic: str) -> bool:
         """Whether a new answer is worth waiting for."""
         known = self._topics.get(topic)
@@ -73,7 +80,7 @@ class RouteMemory:
         known = self._topics.pop(topic, None)
         fresh_s = FRESH_S + SPREAD_S * self._draw() if answer is not None else ABSENT_S
         if known is None or known.route is None or (answer is not None and not misses(known.route, answer)):
-            known = _Known(answer, now_s, now_s + fresh_s)
+            known = _Known(answer, now_s, now_s + fresh_s, now_s)
         else:
             known = _shrunk(known, answer, now_s, now_s + fresh_s)
         self._topics[topic] = known
@@ -104,10 +111,10 @@ def _shrunk(known: _Known, answer: Route | None, now_s: float, fresh_until_s: fl
     """What is known after an answer that misses something."""
     if known.less_since_s is None or known.less != answer:
         together = known.route if answer is None or known.route is None else joined(known.route, answer)
-        return _Known(together, now_s, fresh_until_s, answer, now_s)
+        return _Known(together, now_s, fresh_until_s, now_s, answer, now_s)
     if now_s - known.less_since_s >= SHRINK_S:
-        return _Known(answer, now_s, fresh_until_s)
-    return replace(known, asked_s=now_s, fresh_until_s=fresh_until_s, doubted=False)
+        return _Known(answer, now_s, fresh_until_s, now_s)
+    return replace(known, asked_s=now_s, learnt_s=now_s, fresh_until_s=fresh_until_s, doubted=False)
 
 
 def misses(known: Route, answer: Route) -> bool:

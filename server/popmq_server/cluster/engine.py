@@ -59,11 +59,12 @@ class ClusterEngine:
         self.producers = Producers(shared)
         self._asked: dict[int, OnRequest] = {RequestCode.CHECK_TRANSACTION_STATE: self.producers.asked}
         cluster.introduce(self.producers.heartbeat, self._answer)
+        self.ends = Ends(shared)
         self._info = promises.info()
         self._handlers = {
             **_bound(self.sends, BY_SENDS),
             **_bound(self.acks, BY_ACKS),
-            **_bound(Ends(shared), BY_ENDS),
+            **_bound(self.ends, BY_ENDS),
             **_bound(Recalls(shared), BY_RECALLS),
             **_bound(Offsets(shared, positions, retries), BY_OFFSETS),
         }

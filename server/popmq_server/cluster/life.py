@@ -9,10 +9,13 @@ from popmq_remoting import Cluster
 from popmq_remoting.errors import BadFormat
 from popmq_server.clock import Clock, stopwatch
 from popmq_server.cluster.access import ReplacedFiles, cluster_settings, handle_secrets
+from popmq_server.cluster.counting import broker_numbers, counted, members, parked
 from popmq_server.cluster.engine import ClusterEngine
 from popmq_server.cluster.reach import Reach
-from popmq_server.contract.life import EngineNumbers, Kept, Words
+from popmq_server.contract.life import EngineNumbers, GatewayNumbers, Kept, Words
 from popmq_server.errors import StartError
+from popmq_server.monitoring.gateway_metrics import GatewayMetrics
+from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
 
 
@@ -21,8 +24,9 @@ class ClusterLife:
 
     words = Words("the cluster", "the gateway failed", "another gateway goes on", "it has left the cluster")
 
-    def __init__(self, options: Options, clock: Clock) -> None:
+    def __init__(self, options: Options, clock: Clock, metrics: Metrics) -> None:
         self._options, self._clock = options, clock
+        self._counts = GatewayMetrics(metrics.registry)
         self.labels = {"engine": "rocketmq"}
 
     async def start(self) -> ClusterEngine:
@@ -31,7 +35,7 @@ class ClusterLife:
         secrets = handle_secrets(self._options)
         settings = cluster_settings(self._options, f"{socket.gethostname()}@{os.getpid()}@popmq")
         try:
-            self._cluster = Cluster(settings)
+            self._cluster = Cluster(settings, observe=lambda called: counted(called, self._counts))
         except BadFormat as error:
             raise StartError(str(error)) from None
         options = self._options
@@ -58,7 +62,16 @@ class ClusterLife:
 
     async def numbers(self) -> EngineNumbers:
         """Topics and groups of a whole cluster are not part of a scrape."""
-        return EngineNumbers([], [], producers=len(self.engine.producers.streams()))
+        cluster, engine = self._cluster, self.engine
+        gateway = GatewayNumbers(
+            broker_numbers(cluster, self._reach.versions),
+            cluster.heard_s_ago(),
+            parked(cluster),
+            engine.sends.gathered,
+            engine.ends.lookups,
+            members(cluster),
+        )
+        return EngineNumbers([], [], producers=len(engine.producers.streams()), gateway=gateway)
 
     def certificate_folder(self) -> pathlib.Path | None:
         """A gateway keeps nothing."""

@@ -25,14 +25,37 @@ class Words(NamedTuple):
     closed: str  # what is the case once it is closed
 
 
+class BrokerNumbers(NamedTuple):
+    """One broker of a cluster. `ahead_s`: its clock; None until learnt. `version`: "" until it has answered."""
+
+    name: str
+    in_flight: int
+    reconnects: int
+    breaker_open: bool
+    ahead_s: float | None
+    version: str
+
+
+class GatewayNumbers(NamedTuple):
+    """What a gateway knows of its cluster. `route_age_s`: None while no name server has answered."""
+
+    brokers: list[BrokerNumbers]
+    route_age_s: float | None
+    parked_waits: int
+    gathered_sends: int
+    lookups_before_commit: int
+    member_connections: int
+
+
 class EngineNumbers(NamedTuple):
-    """Its numbers for one scrape of the metrics. `store`, `schedules`: None if it has none."""
+    """Its numbers for one scrape of the metrics. `store`, `schedules`, `gateway`: None if it has none."""
 
     topics: list[TopicNumbers]
     groups: list[GroupNumbers]
     producers: int
     store: StoreNumbers | None = None
     schedules: ScheduleNumbers | None = None
+    gateway: GatewayNumbers | None = None
 
 
 class Kept(Protocol):

@@ -56,6 +56,8 @@ class Ends:
         self._secrets, self._now_ms = shared.secrets, shared.now_ms
         #: By topic and message id: a check names the same message at another place.
         self._recent = Recent[tuple[str, str], _Outcome](ENDS_MAX)
+        #: Times that a message was looked up before its transaction was ended.
+        self.lookups = 0
 
     async def topics_of(self, query: TopicsOf) -> frozenset[str]:
         """Ids that no gateway has signed have no topic."""
@@ -108,6 +110,7 @@ class Ends:
 
     async def _committed(self, signed: SignedHalf) -> _Outcome | None:
         """The message of a transaction that was committed before. Raises Refused if its own broker cannot be asked."""
+        self.lookups += 1
         half, topic = signed.half, names.shown(signed.half.topic)
         since_ms = self._now_ms() - LOOKED_BACK_MS
         request = pulling.query_message(half.topic, half.message_id, _FOUND_MAX, since_ms, _LATEST_MS, unique=True)
