@@ -125,6 +125,53 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ((f"rate(popmq_fsyncs_total{{{BROKER}}}[$__rate_interval])", "{{instance}}"),),
         ),
     ),
+    "Gateway": (
+        Panel(
+            "Calls to brokers a second",
+            "short",
+            (
+                (
+                    f"sum by (broker, code) (rate(popmq_broker_calls_total{{{BROKER}}}[$__rate_interval]))",
+                    "{{broker}} {{code}}",
+                ),
+            ),
+            "By response code, or by what went wrong",
+        ),
+        Panel(
+            "Calls to brokers, p99",
+            "s",
+            (
+                (
+                    "histogram_quantile(0.99, sum by (le, broker) "
+                    f"(rate(popmq_broker_call_seconds_bucket{{{BROKER}}}[$__rate_interval])))",
+                    "{{broker}}",
+                ),
+            ),
+            "Without those that wait for messages",
+        ),
+        Panel("In flight at brokers", "short", ((f"popmq_broker_in_flight{{{BROKER}}}", "{{broker}} {{instance}}"),)),
+        Panel(
+            "Brokers not reached",
+            "short",
+            ((f"popmq_broker_breaker_open{{{BROKER}}}", "{{broker}} {{instance}} {{worker}}"),),
+            "1 = the broker is not called, and tried again every 1–5 s",
+        ),
+        Panel(
+            "Age of what name servers said",
+            "s",
+            ((f"popmq_route_age_seconds{{{BROKER}}}", "{{instance}} {{worker}}"),),
+            "More than 30 s: none of them answers",
+        ),
+        Panel(
+            "Waits and members",
+            "short",
+            (
+                (f"popmq_parked_waits{{{BROKER}}}", "parked {{instance}}"),
+                (f"popmq_member_connections{{{BROKER}}}", "members {{instance}}"),
+                (f"sum by (instance) (popmq_worker_up{{{BROKER}}})", "workers {{instance}}"),
+            ),
+        ),
+    ),
     "Space and process": (
         Panel(
             "Store",

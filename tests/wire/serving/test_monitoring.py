@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from harness.broker_process import ROOT, own_port
 from popmq_proto.rocketmq import definition_pb2
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_remoting import RemotingError
 from popmq_server.embedded_broker import EmbeddedBroker
 from scripts.dashboard import FILE, dashboard
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
@@ -64,8 +65,15 @@ def scrape(tmp_path_factory: pytest.TempPathFactory) -> str:
 def series(scrape: str) -> set[str]:
     """The names that a query may use, whether or not they have a sample yet."""
     kinds = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
-    families = text_string_to_metric_families(scrape)
-    return {family.name + end for family in families for end in kinds.get(family.type, ("",))}
+    families = [(family.name, family.type) for family in text_string_to_metric_families(scrape)]
+    return {name + end for name, kind in (*families, *of_gateways()) for end in kinds.get(kind, ("",))}
+
+
+def of_gateways() -> list[tuple[str, str]]:
+    """Name and type of what gateways show; tests/cluster/test_metrics.py compares the page with one."""
+    page = (ROOT / "docs" / "metrics.md").read_text().partition("## Gateways")[2]
+    rows = re.findall(r"^\| `(popmq_\w+)` \| (\w+) \|", page, re.MULTILINE)
+    return [(name.removesuffix("_total"), kind) for name, kind in rows]
 
 
 def test_every_metric_of_a_rule_or_a_panel_exists_in_a_scrape(scrape: str) -> None:
@@ -85,7 +93,11 @@ def test_every_label_of_a_rule_or_a_panel_exists_on_the_page_of_metrics() -> Non
 
 
 def test_every_code_of_a_rule_is_a_code_of_a_contract() -> None:
-    known = {*pb.Code.keys(), *definition_pb2.Code.keys()}
+    known = {
+        *pb.Code.keys(),
+        *definition_pb2.Code.keys(),
+        *(error.__name__ for error in RemotingError.__subclasses__()),
+    }
     named = [
         code for query in queries() for codes in re.findall(r'code=~?"([^"]*)"', query) for code in codes.split("|")
     ]
