@@ -15,6 +15,8 @@ from harness.broker_process import own_port
 from harness.gateway_process import GatewayProcess
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import SystemClock
+from popmq_server.cluster.access import credentials
+from popmq_server.cluster.promises import WEAKER
 from popmq_server.options import METRICS_PORT, PORT, TLS_PORT, Options
 from popmq_server.process.running import EXIT_CONFIG
 from popmq_server.settings import BY_VARIABLE, load
@@ -43,6 +45,18 @@ def test_the_unit_starts_a_gateway_with_the_rights_of_the_brokers_unit(tmp_path:
         name: value for name, value in broker.items() if name not in other and not name.startswith("StateDirectory")
     }
     assert str(EXIT_CONFIG) in ours["RestartPreventExitStatus"]
+
+
+def test_the_page_has_the_weaker_promises_of_the_engine_and_a_file_that_is_understood(tmp_path: Path) -> None:
+    page = (DEPLOY.parent / "docs" / "cluster.md").read_text()
+    table = page.partition("| promise | on a cluster |")[2].partition("\n\n")[0]
+    assert dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", table, re.MULTILINE)) == WEAKER
+    (key, gateway) = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "gateway.toml").write_text(gateway)
+    assert load(["--config", str(tmp_path / "gateway.toml")], {}).options.workers == 4
+    (tmp_path / "key.toml").write_text(key)
+    (tmp_path / "key.toml").chmod(0o600)
+    assert credentials(tmp_path / "key.toml").access_key == "gateway"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
