@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from popmq_server.contract.changes import expect_same
 from popmq_server.contract.commands import CreatedGroup, CreateGroup, DeleteGroup, DeleteTopic, UpdateGroup
 from popmq_server.embedded.rules.topics import readers, registry
-from popmq_server.embedded.rules.topics.topic_lifecycle import delete_topic, ensure_dead_letter_topic, expect_same
+from popmq_server.embedded.rules.topics.topic_lifecycle import delete_topic, ensure_dead_letter_topic
 from popmq_server.embedded.state import owners
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import STAT_KEY, U32

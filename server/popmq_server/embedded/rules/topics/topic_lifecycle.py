@@ -3,17 +3,18 @@
 A deleted name is removed at once; purge.py removes its ranges in the store later, PURGE_KEYS_MAX keys per transaction.
 
 Creating a topic that exists with the same settings succeeds, so a program can create what it needs at each start.
-Consumer groups are in consumer_groups.py.
+What may change is in contract/changes.py; consumer groups are in consumer_groups.py.
 """
 
 from dataclasses import replace
 from typing import Any
 
-from popmq_server.contract.commands import CreatedTopic, CreateGroup, CreateTopic, DeleteTopic, UpdateTopic
+from popmq_server.contract.changes import check_topic_changes, expect_same
+from popmq_server.contract.commands import CreatedTopic, CreateTopic, DeleteTopic, UpdateTopic
 from popmq_server.embedded.rules.topics import quotas, registry
 from popmq_server.embedded.rules.topics.topic import end_queues, flush, mark_full
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.errors import Refused, invalid, topic_not_found
+from popmq_server.errors import Refused, topic_not_found
 from popmq_server.values.ids import TopicId, checked
 from popmq_server.values.limits import KEEP_MS_DEFAULT, KEEP_MS_MAX
 from popmq_server.values.message import GIVE_UP_TOPIC, dead_letter_topic
@@ -29,23 +30,6 @@ def create_topic(tx: Tx, command: CreateTopic) -> CreatedTopic:
         expect_same("topic", existing, command)
         return CreatedTopic(existing, True)
     return CreatedTopic(_new_topic(tx, command), False)
-
-
-def expect_same(what: str, existing: Topic | Group, wanted: CreateTopic | CreateGroup) -> None:
-    """Raises Refused for a topic or group that exists with other settings."""
-    if differing := _differing(existing, wanted):
-        raise Refused(
-            "ALREADY_EXISTS",
-            f"{what} {wanted.name!r} exists with other settings: {differing}",
-            field=f"{what}.name",
-            action=f"update it, or name another; what it has: popmq {what} describe {wanted.name}",
-        )
-
-
-def _differing(existing: Topic | Group, wanted: CreateTopic | CreateGroup) -> str:
-    """The settings in which a creation differs from the existing topic or group, as a text; "" if there are none."""
-    pairs = [(field, getattr(existing, field), getattr(wanted, field)) for field in vars(wanted)]
-    return ", ".join(f"{field} is {has}, not {wants}" for field, has, wants in pairs if has != wants)
 
 
 def _new_topic(tx: Tx, settings: CreateTopic) -> Topic:
@@ -74,7 +58,7 @@ def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
     topic = tx.topic(command.name)
     if topic is None:
         raise topic_not_found(command.name, "topic.name")
-    _check_changes(topic, command)
+    check_topic_changes(topic, command)
     by_age, keep_ms = command.retention or (topic.by_age, topic.keep_ms)
     changed = topic._replace(
         queues=command.queues or topic.queues, by_age=by_age, keep_ms=keep_ms, **dict[str, Any](command.changes)
@@ -87,40 +71,6 @@ def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
     tx.wake(None, topic.topic_id)
     tx.arrive(topic.topic_id, None)
     return changed
-
-
-def _check_changes(topic: Topic, command: UpdateTopic) -> None:
-    """Refuses what cannot change in a topic with messages. Raises Refused."""
-    if command.queues and command.queues < topic.queues:
-        raise invalid(
-            f"topic {topic.name!r} has {topic.queues} queues; their number can only grow",
-            field="topic.queues",
-            action="ask for more queues, or create another topic",
-        )
-    if command.type not in ("", topic.type):
-        raise invalid(
-            f"topic {topic.name!r} has type {topic.type}, which does not change",
-            field="topic.type",
-            action=f"leave the type out, or create another topic of type {command.type}",
-        )
-    if topic.type == "LITE" and command.queues not in (0, topic.queues):
-        raise invalid(
-            f"topic {topic.name!r} is LITE: each of its lite topics has one queue",
-            field="topic.queues",
-            action="leave the number of queues out",
-        )
-    if topic.type == "FIFO" and command.queues not in (0, topic.queues):
-        raise invalid(
-            f"topic {topic.name!r} is FIFO: its {topic.queues} queues stay, since message groups are tied to them",
-            field="topic.queues",
-            action="leave the number of queues out, or create another topic",
-        )
-    if topic.type != "LITE" and "lite_ttl_ms" in dict(command.changes):
-        raise invalid(
-            f"topic {topic.name!r} has type {topic.type}, it has no lite topics",
-            field="topic.lite",
-            action="leave `lite` out",
-        )
 
 
 def expect_creation(topic: Topic, created_ms: int) -> None:
