@@ -10,7 +10,6 @@ from popmq_remoting.codes import RequestCode, ResponseCode, SysFlag
 from popmq_remoting.errors import BadFormat
 from popmq_remoting.messages import batch, properties, stored
 from popmq_remoting.messages.stored import StoredMessage
-from popmq_remoting.names import DEFAULT_TOPIC
 from popmq_remoting.wire.command import Request, Response, request, whole_number
 
 #: What a send's answer says about a message that is stored here: also not flushed, or not on a replica, in time.
@@ -69,7 +68,7 @@ def _send(
     fields = {
         "a": target.group,
         "b": target.topic,
-        "c": DEFAULT_TOPIC,
+        "c": target.topic,  # the topic that a missing one would be made like: this one is missing then too
         "d": "4",
         "e": str(target.queue_id),
         "f": str(int(sys_flag)),

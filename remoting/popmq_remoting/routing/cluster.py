@@ -109,9 +109,17 @@ class Cluster:
         """
         return await self._looked_up(topic, until_s)
 
+    async def route_anew(self, topic: str, until_s: float) -> Route | None:
+        """As `route`, but name servers are asked, however fresh it is: the caller has just changed the topic."""
+        return await self._answered(self._memory.route(topic), self._refresh(topic), until_s)
+
     async def brokers(self, until_s: float) -> Route:
         """All brokers of the cluster. Raises RemotingError as `route`."""
         return await self._looked_up(_ALL, until_s) or Route()
+
+    async def brokers_anew(self, until_s: float) -> Route:
+        """The same, but name servers are asked, however fresh it is. Raises RemotingError as `route`."""
+        return await self.route_anew(_ALL, until_s) or Route()
 
     def doubt(self, topic: str) -> None:
         """An answer showed that the route may be wrong: the next call waits for a new one."""
@@ -131,12 +139,13 @@ class Cluster:
             if not self._memory.is_doubted(topic):
                 return known
             until_s = min(until_s, now_s + _DOUBT_WAIT_S)
-        await asyncio.wait([task], timeout=max(0.0, until_s - now_s))
+        return await self._answered(known, task, until_s)
+
+    async def _answered(self, known: Route | None, task: asyncio.Task[Route | None], until_s: float) -> Route | None:
+        """The new answer, or what is known without one."""
+        await asyncio.wait([task], timeout=max(0.0, until_s - self._loop.time()))
         if task.done() and not task.cancelled() and task.exception() is None:
             return task.result()
-        return self._unanswered(known, task)
-
-    def _unanswered(self, known: Route | None, task: asyncio.Task[Route | None]) -> Route:
         if known is not None:
             return known
         error = task.exception() if task.done() and not task.cancelled() else None
