@@ -19,10 +19,10 @@ SECRET = b"the secret that all gateways share"
 
 
 @asynccontextmanager
-async def gateway(fake: FakeCluster, secret: bytes = SECRET) -> AsyncIterator[ClusterEngine]:
+async def gateway(fake: FakeCluster, secret: bytes = SECRET, name: str = "") -> AsyncIterator[ClusterEngine]:
     """One gateway, closed at the end."""
     cluster = Cluster(fake.settings(), now_ms=loop_ms, draw=lambda: 0.5)
-    engine = ClusterEngine(cluster, Secrets([secret]), loop_ms)
+    engine = ClusterEngine(cluster, Secrets([secret]), loop_ms, name)
     try:
         yield engine
     finally:

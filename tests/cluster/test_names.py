@@ -1,4 +1,4 @@
-"""Names: both ways between PopMQ and RocketMQ, and what is hidden, reserved or unknown."""
+"""Names: both ways between PopMQ and RocketMQ, and what is hidden or reserved."""
 
 import pytest
 from hypothesis import given
@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from popmq_remoting import names as theirs
 from popmq_server.cluster import names
-from popmq_server.cluster.names import KnownNames
 from popmq_server.errors import Refused
 
 ours = st.text("abcXYZ019_.-", min_size=1, max_size=120).filter(lambda name: not name.startswith(("popmq", ".")))
@@ -74,19 +73,3 @@ def test_lists_show_what_users_made_and_their_dead_letters() -> None:
     assert names.shown_topics(topics, ["broker-a"]) == ["%DLQ%shop.bill", "a", "shop.orders"]
     groups = ["shop%bill", "popmq_reader", "popmq_lock_bill", "CID_RMQ_SYS_TRANS", "TOOLS_CONSUMER", "a"]
     assert names.shown_groups(groups) == ["a", "shop.bill"]
-
-
-def test_an_unknown_name_is_refused_by_the_list_and_never_asked_of_a_broker() -> None:
-    known = KnownNames(frozenset({"shop%orders", "bill"}), 1_000)
-    assert (known.check_topic("shop.orders"), known.check_group("bill")) == ("shop%orders", "bill")
-    with pytest.raises(Refused) as refused:
-        known.check_topic("shop.order")
-    assert (refused.value.code, refused.value.action) == ("TOPIC_NOT_FOUND", "popmq topic create shop.order")
-    with pytest.raises(Refused) as refused:
-        known.check_group("bills")
-    assert (refused.value.code, refused.value.action) == ("GROUP_NOT_FOUND", "popmq group create bills")
-
-
-def test_a_list_says_that_a_name_is_unknown_only_while_it_is_fresh() -> None:
-    known = KnownNames(frozenset(), 1_000)
-    assert (known.is_fresh(5_999, 5_000), known.is_fresh(6_000, 5_000)) == (True, False)

@@ -67,6 +67,7 @@ async def test_it_waits_for_name_servers_brokers_and_a_master_and_says_for_which
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with FakeCluster() as fake:
+        fake.forget()
         (address,) = fake.settings().name_servers
         await fake.name_servers[0].stop()
         with caplog.at_level(logging.INFO, "popmq.cluster"):

@@ -4,6 +4,7 @@
     tried       the same, for a caller that goes on after an error: it raises RemotingError
     of_each     several brokers at once, each with its answer or its refusal
     everywhere  a change on all masters, or UNAVAILABLE with those that are left
+    written     a change at all name servers, or UNAVAILABLE with those that are left
 
 A call ends 200 ms before its client's deadline, so that the client hears why.
 """
@@ -14,6 +15,7 @@ from typing import TypeVar
 
 from popmq_remoting import CALLS, Cluster, RemotingError, Request, Response, ResponseCode, Route
 from popmq_remoting.errors import BrokerRefused
+from popmq_remoting.requests import name_server, topics
 from popmq_server.cluster import names
 from popmq_server.cluster.refusals import Asked, refusal
 from popmq_server.contract.deadline import remaining_s
@@ -40,10 +42,12 @@ def succeeded(answer: Response) -> None:
 
 
 class Brokers:
-    """`cluster`: the one of this process. `name`: of the RocketMQ cluster, where name servers know several."""
+    """`cluster`: the client of this process. `name`: of the RocketMQ cluster, where name servers know several."""
 
     def __init__(self, cluster: Cluster, name: str = "") -> None:
         self.cluster, self._name = cluster, name
+        #: Called when a broker lacks a group that was looked up before.
+        self.lacks_group: Callable[[], None] = lambda: None
         self._loop = asyncio.get_running_loop()
 
     def until_s(self, wait_ms: int = 0) -> float:
@@ -73,7 +77,9 @@ class Brokers:
         try:
             return read(await self.cluster.call(asked.broker, request, until_s, purpose))
         except RemotingError as error:
-            if asked.topic:
+            if isinstance(error, BrokerRefused) and error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                self.lacks_group()
+            elif asked.topic:
                 self._doubt(names.broker_topic(asked.topic), asked.broker, error)
             raise
 
@@ -107,13 +113,57 @@ class Brokers:
         """
         whole(await self.of_each(await self.masters(), ask, succeeded, asked))
 
-    async def masters(self) -> list[str]:
-        """The names of all brokers of the cluster, sorted. Raises Refused."""
+    async def remove_topic(self, topic: str) -> None:
+        """Deletes it on every master, then its routes. `topic`: as brokers call it. Raises Refused."""
+        shown = names.shown(topic)
+        await self.everywhere(lambda _: topics.delete_topic(topic), Asked("", shown))
+        request = name_server.delete_topic(topic, await self.cluster_name())
+        await self.written(f"the end of topic {shown!r}", request)
+        for broker in await self.masters():
+            self.cluster.broker_lacks(topic, broker)
+
+    async def written(self, what: str, request: Request) -> None:
+        """A change at every name server: each has a file of its own. Raises Refused UNAVAILABLE; `what`: for people."""
+        answers = await self.cluster.name_servers.tell_all(request, self.until_s())
+        left = [address for address, answer in answers.items() if isinstance(answer, Exception) or answer.code]
+        if left:
+            raise unavailable(f"{what} is not written at name server {', '.join(left)}")
+
+    async def cluster_name(self) -> str:
+        """The name of the cluster. Raises Refused UNAVAILABLE if name servers know no such one, none, or several."""
+        return self._one(await self._all(anew=False))
+
+    async def _all(self, anew: bool) -> Route:
+        asking = self.cluster.brokers_anew if anew else self.cluster.brokers
         try:
-            route = await self.cluster.brokers(self.until_s())
+            return await asking(self.until_s())
         except RemotingError as error:
             raise refusal(error, Asked("name servers")) from error
+
+    def _one(self, route: Route) -> str:
+        known = sorted({broker.cluster for broker in route.brokers.values()})
+        if not known:
+            raise unavailable("the name servers know no broker yet")
+        if self._name in known or (not self._name and len(known) < 2):
+            return self._name or "".join(known)
+        refused = unavailable(f"the name servers know {', '.join(known)}, not {self._name or 'one'}")
+        refused.action = "the operator names the cluster: --cluster NAME"
+        raise refused
+
+    async def masters(self, *, anew: bool = False) -> list[str]:
+        """The names of all brokers of the cluster, sorted; `anew`: asked for now. Raises Refused."""
+        route = await self._all(anew)
+        self._one(route)
         return sorted(self.members(route))
+
+    async def all_topics(self) -> frozenset[str]:
+        """The topics of all brokers of the cluster, as brokers call them. Raises Refused UNAVAILABLE."""
+        request = name_server.topics_of_cluster(await self.cluster_name())
+        try:
+            answer = await self.cluster.name_servers.ask(request, self.until_s())
+            return frozenset(name_server.topics(answer))
+        except RemotingError as error:
+            raise refusal(error, Asked("name servers")) from error
 
     def members(self, route: Route) -> list[str]:
         """Those of its brokers that belong to the cluster."""
@@ -121,11 +171,7 @@ class Brokers:
 
     async def route(self, topic: str, field: str = "topic") -> Route:
         """Where a topic is. `topic`: as PopMQ calls it. Raises Refused INVALID_FIELD, TOPIC_NOT_FOUND, UNAVAILABLE."""
-        known = names.broker_topic(topic, field)
-        try:
-            route = await self.cluster.route(known, self.until_s())
-        except RemotingError as error:
-            raise refusal(error, Asked("name servers", topic)) from error
+        route = await self._asked(topic, self.cluster.route(names.broker_topic(topic, field), self.until_s()))
         if route is None or not route.queues:
             raise topic_not_found(topic, field)
         if route.is_static:
@@ -135,6 +181,16 @@ class Brokers:
                 action="use a topic without logical queues",
             )
         return route
+
+    async def route_anew(self, topic: str) -> Route | None:
+        """The same, asked for now; None: there is no such topic. Raises Refused UNAVAILABLE."""
+        return await self._asked(topic, self.cluster.route_anew(names.broker_topic(topic), self.until_s()))
+
+    async def _asked(self, topic: str, asking: Awaitable[Route | None]) -> Route | None:
+        try:
+            return await asking
+        except RemotingError as error:
+            raise refusal(error, Asked("name servers", topic)) from error
 
 
 def whole(answers: Mapping[str, T | Refused]) -> dict[str, T]:

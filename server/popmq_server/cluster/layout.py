@@ -12,6 +12,7 @@ compares nothing, so that two may differ:
 """
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -65,6 +66,10 @@ class Layout:
         runs = ((broker, len([*places])) for broker, places in groupby(self.places, key=lambda place: place.broker))
         return ";".join(f"{broker}:{count}" for broker, count in runs)
 
+    def counts(self) -> dict[str, int]:
+        """How many queues each broker has."""
+        return Counter(place.broker for place in self.places)
+
     def begins(self, other: "Layout") -> bool:
         """Whether the other one begins with all of this one."""
         return other.places[: len(self.places)] == self.places
@@ -88,6 +93,14 @@ def spread(queues: int, brokers: Sequence[str]) -> dict[str, int]:
     """How many of a new topic's queues each broker gets: equal shares, the first ones get what is left, each one."""
     share, left = divmod(queues, len(brokers))
     return {broker: max(1, share + (place < left)) for place, broker in enumerate(sorted(brokers))}
+
+
+def grown(counts: Mapping[str, int], more: int, brokers: Sequence[str]) -> dict[str, int]:
+    """The numbers of queues with so many more, each where there are the fewest. `brokers`: those that may get some."""
+    found = dict.fromkeys(brokers, 0) | dict(counts)
+    for _ in range(more):
+        found[min(sorted(brokers), key=lambda broker: found[broker])] += 1
+    return {broker: count for broker, count in found.items() if count}
 
 
 def namespace(is_fifo: bool) -> str:

@@ -14,11 +14,10 @@ A lock of the group itself would send each message that is written to %RETRY%gro
 import functools
 import hashlib
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from popmq_remoting import names
 from popmq_remoting.errors import BadFormat
-from popmq_server.errors import Refused, group_not_found, invalid, topic_not_found
+from popmq_server.errors import invalid
 from popmq_server.values.message import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 RETRY_TOPIC_PREFIX, LOCK_PREFIX, READER_GROUP = "popmq_retry_", "popmq_lock_", "popmq_reader"
@@ -116,31 +115,3 @@ def shown_groups(groups: Iterable[str]) -> list[str]:
 def _is_group_of_a_user(group: str) -> bool:
     own = group in _SYSTEM_GROUPS or group == READER_GROUP
     return not own and not group.startswith((_SYSTEM_GROUP_PREFIX, *_HIDDEN_PREFIXES))
-
-
-class KnownNames(NamedTuple):
-    """The topics or groups that the cluster listed. Names are looked up here: to ask may create.
-
-    With autoCreateSubscriptionGroup, which is on by default, asking a broker for the settings of a group creates it; a
-    send to any broker may create a topic. So a typing error is found in a list, and never reaches a broker.
-    """
-
-    names: frozenset[str]  # as brokers call them
-    read_ms: int
-
-    def is_fresh(self, now_ms: int, for_ms: int) -> bool:
-        """Whether the list is young enough to say that a name is unknown."""
-        return now_ms - self.read_ms < for_ms
-
-    def check_topic(self, name: str, field: str = "topic") -> str:
-        """What brokers call a topic. Raises Refused INVALID_FIELD, TOPIC_NOT_FOUND."""
-        return self._found(broker_topic(name, field), topic_not_found(name, field))
-
-    def check_group(self, name: str, field: str = "group") -> str:
-        """What brokers call a group. Raises Refused INVALID_FIELD, GROUP_NOT_FOUND."""
-        return self._found(broker_group(name, field), group_not_found(name, field))
-
-    def _found(self, known: str, otherwise: Refused) -> str:
-        if known not in self.names:
-            raise otherwise
-        return known

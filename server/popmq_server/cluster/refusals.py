@@ -5,10 +5,12 @@ UNAVAILABLE with an action that names the broker and the setting: the client has
 are those of its access key. docs/contributing/cluster-codes.md shows the table, and a test compares the two.
 """
 
+import shlex
 from typing import NamedTuple
 
+from popmq_remoting.codes import ResponseCode
 from popmq_remoting.errors import BrokerRefused, RemotingError, TooBusy, Unreachable
-from popmq_server.errors import Refused, group_not_found, topic_not_found
+from popmq_server.errors import Refused, topic_not_found
 
 #: A remark of a broker is a text of any length.
 _REMARK_CHARACTERS_MAX = 200
@@ -19,6 +21,8 @@ _LOG = "retry with backoff; the operator finds the reason in the log of broker {
 _MAYBE = "it may be stored: a retry may store it twice, with the same message id"
 _RIGHT = "the operator gives the gateway's user (--broker-key) the right to do this at broker {broker}"
 _CONTROLLER = "the operator looks at the controller of broker {broker}"
+#: Whether a group exists is looked up in a list before: where a broker lacks it, others have it.
+_GROUP = "popmq group create GROUP, with the settings that it has, which makes it at broker {broker}"
 _DISK = "the operator frees disk of broker {broker}, or shortens its fileReservedTime; acks still work"
 
 
@@ -55,7 +59,7 @@ ANSWERS = {
         Answer(23, "SUBSCRIPTION_PARSE_FAILED", "FILTER_INVALID", "correct the filter"),
         Answer(24, "SUBSCRIPTION_NOT_EXIST", "UNAVAILABLE", _RETRY),
         Answer(25, "SUBSCRIPTION_NOT_LATEST", "UNAVAILABLE", _RETRY),
-        Answer(26, "SUBSCRIPTION_GROUP_NOT_EXIST", "GROUP_NOT_FOUND", "popmq group create GROUP"),
+        Answer(26, "SUBSCRIPTION_GROUP_NOT_EXIST", "UNAVAILABLE", _GROUP),
         Answer(27, "FILTER_DATA_NOT_EXIST", "UNAVAILABLE", _RETRY),
         Answer(28, "FILTER_DATA_NOT_LATEST", "UNAVAILABLE", _RETRY),
         Answer(29, "INVALID_PARAMETER", "INVALID_FIELD", "give the value that the message names another one"),
@@ -163,12 +167,18 @@ def refusal(error: RemotingError, asked: Asked) -> Refused:
     )
 
 
+def lacks_group(refused: Refused) -> bool:
+    """Whether a broker refused because it lacks the group."""
+    cause = refused.__cause__
+    return isinstance(cause, BrokerRefused) and cause.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
 def _of_answer(number: int, remark: str, asked: Asked) -> Refused:
     code, action = _judged(number, remark)
     if code == "TOPIC_NOT_FOUND" and asked.topic:
         return topic_not_found(asked.topic)
-    if code == "GROUP_NOT_FOUND" and asked.group:
-        return group_not_found(asked.group)
+    if asked.group:
+        action = action.replace(" GROUP", f" {shlex.quote(asked.group)}")
     name = ANSWERS[number].name if number in ANSWERS else "a code that this gateway does not know"
     return Refused(
         code,

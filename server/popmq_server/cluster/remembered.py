@@ -76,6 +76,12 @@ class Remembered(Generic[K, V]):
         """An answer showed that it may be wrong."""
         self._entries.pop(key, None)
 
+    def doubt(self, key: K) -> None:
+        """The same, but what was read a moment ago stays: an answer that is always so would have it read each time."""
+        entry = self._entries.get(key)
+        if entry is not None and self._loop.time() - entry.read_s >= ABSENT_S:
+            self.forget(key)
+
     async def _ask(self, key: K) -> V:
         try:
             value = await self._read(key)

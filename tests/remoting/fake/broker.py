@@ -38,19 +38,24 @@ class FakeBroker(FakeServer):
     ) -> None:
         self.name = name
         self.log = Log(lambda: now_ms() + skew_ms)
-        self.pops = Pops(self.log, name, acl=bool(secrets))
+        self.pops = Pops(self.log, name, self._has_group, acl=bool(secrets))
         self.timers = Timers(self.log, name)
         self.version = version
         #: How long a message is stored before it is found by a key.
         self.index_lag_ms = 0
         #: maxTransferCountOnMessageInMemory.
         self.pull_messages = 32
-        self.settings: dict[str, str] = {"brokerName": name, "autoCreateTopicEnable": "false"}
+        self.settings: dict[str, str] = {
+            "brokerName": name,
+            "autoCreateTopicEnable": "false",
+            "autoCreateSubscriptionGroup": "false",
+        }
+        #: Called when a topic was made or deleted: the name servers are told at once.
+        self.registers: Callable[[], None] = lambda: None
         #: (client id, groups) of each heartbeat's connection.
         self.members: dict[Client, dict[str, Any]] = {}
         self.modes: dict[str, dict[str, dict[str, Any]]] = {}
-        #: Who has locked a queue, and until when.
-        self.locks: dict[tuple[str, str, int], tuple[str, int]] = {}
+        self.locks: dict[tuple[str, str, int], str] = {}
         #: Half messages by their offset in the half queue, and what ended them.
         self.halves: dict[int, Record] = {}
         super().__init__(self._table(), secrets)
@@ -84,7 +89,6 @@ class FakeBroker(FakeServer):
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._member_ids,
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._connections,
             RequestCode.SET_MESSAGE_REQUEST_MODE: self._set_mode,
             RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self._get_modes,
             RequestCode.LOCK_BATCH_MQ: self._lock,
@@ -98,6 +102,7 @@ class FakeBroker(FakeServer):
         pairs = (each.removeprefix("+").partition("=") for each in fields.get("attributes", "").split(",") if each)
         queues = max(int(fields["readQueueNums"]), int(fields["writeQueueNums"]))
         self.log.create(fields["topic"], queues, int(fields["perm"]), {name: value for name, _, value in pairs})
+        self.registers()
         return ok()
 
     def _get_topic(self, client: Client, request: Request) -> Response:
@@ -109,7 +114,11 @@ class FakeBroker(FakeServer):
         return ok(json.dumps(said).encode())
 
     def _delete_topic(self, client: Client, request: Request) -> Response:
-        self.log.topics.pop(request.fields["topic"], None)
+        topic = request.fields["topic"]
+        self.log.topics.pop(topic, None)
+        self.pops.forget(topic)
+        self.log.offsets = {key: offset for key, offset in self.log.offsets.items() if key[1] != topic}
+        self.registers()
         return ok()
 
     def _topic_stats(self, client: Client, request: Request) -> Response:
@@ -145,8 +154,16 @@ class FakeBroker(FakeServer):
         return ok(json.dumps({"subscriptionGroupTable": self.log.groups, "dataVersion": {}}).encode())
 
     def _delete_group(self, client: Client, request: Request) -> Response:
-        self.log.groups.pop(request.fields["groupName"], None)
+        group = request.fields["groupName"]
+        self.log.groups.pop(group, None)
+        self.log.offsets = {key: offset for key, offset in self.log.offsets.items() if key[0] != group}
         return ok()
+
+    def _has_group(self, group: str) -> bool:
+        """Whoever names a group creates it, if that is so set."""
+        if self.settings["autoCreateSubscriptionGroup"] == "true":
+            self.log.groups.setdefault(group, {"groupName": group, "retryMaxTimes": 16})
+        return group in self.log.groups
 
     def _group_stats(self, client: Client, request: Request) -> Response:
         group, topic = request.fields["consumerGroup"], request.fields["topic"]
@@ -167,6 +184,8 @@ class FakeBroker(FakeServer):
 
     def _update_offset(self, client: Client, request: Request) -> Response:
         fields = request.fields
+        if not self._has_group(fields["consumerGroup"]):
+            return Response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
         self.log.offsets[fields["consumerGroup"], fields["topic"], int(fields["queueId"])] = int(fields["commitOffset"])
         return ok()
 
@@ -205,6 +224,10 @@ class FakeBroker(FakeServer):
     def _stored(self, request: Request, entries: list[tuple[bytes, str]]) -> Response:
         fields = request.fields
         topic, queue_id = fields["b"], max(0, int(fields["e"]))
+        made_like = fields["c"] if self.settings["autoCreateTopicEnable"] == "true" else ""
+        if topic not in self.log.topics and made_like == "TBW102":
+            self.log.create(topic, int(fields["d"]))
+            self.registers()
         if not self.log.has(topic, queue_id) and not topic.startswith("%DLQ%"):
             return Response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         half = bool(int(fields["f"]) & SysFlag.PREPARED)
@@ -318,12 +341,7 @@ class FakeBroker(FakeServer):
     # ── Clients ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _heartbeat(self, client: Client, request: Request) -> Response:
-        """A group that a later heartbeat leaves out stays, until it is unregistered."""
-        said, known = json.loads(request.body), self.members.get(client)
-        for kind in ("consumerDataSet", "producerDataSet") if known else ():
-            named = {each["groupName"] for each in said[kind]}
-            said[kind] += [each for each in self.members[client][kind] if each["groupName"] not in named]
-        self.members[client] = said
+        self.members[client] = json.loads(request.body)
         return ok()
 
     def _unregister(self, client: Client, request: Request) -> Response:
@@ -334,29 +352,16 @@ class FakeBroker(FakeServer):
         return ok()
 
     def _member_ids(self, client: Client, request: Request) -> Response:
-        ids = self._consumers(request)
-        if not ids:
-            return Response(ResponseCode.SYSTEM_ERROR, "no consumer for this group")
-        return ok(json.dumps({"consumerIdList": ids}).encode())
-
-    def _consumers(self, request: Request) -> list[str]:
-        """Ids of the members of a group that are connected."""
-        return sorted(
+        ids = sorted(
             said["clientID"]
             for member, said in self.members.items()
             if member in self.clients
             for each in said["consumerDataSet"]
             if each["groupName"] == request.fields["consumerGroup"]
         )
-
-    def _connections(self, client: Client, request: Request) -> Response:
-        found = [
-            {"clientId": id, "clientAddr": "127.0.0.1:1", "language": "PYTHON", "version": 479}
-            for id in self._consumers(request)
-        ]
-        if not found:
-            return Response(ResponseCode.CONSUMER_NOT_ONLINE, "the consumer group not online")
-        return ok(json.dumps({"connectionSet": found}).encode())
+        if not ids:
+            return Response(ResponseCode.SYSTEM_ERROR, "no consumer for this group")
+        return ok(json.dumps({"consumerIdList": ids}).encode())
 
     def _set_mode(self, client: Client, request: Request) -> Response:
         said = json.loads(request.body)
@@ -368,25 +373,16 @@ class FakeBroker(FakeServer):
         return ok(json.dumps({"messageRequestModeMap": self.modes}).encode())
 
     def _lock(self, client: Client, request: Request) -> Response:
-        said, now_ms = json.loads(request.body), self.log.now_ms()
-        mine = []
-        for queue in said["mqSet"]:
-            holder, until_ms = self.locks.get(_key(said, queue), ("", 0))
-            if holder == said["clientId"] or until_ms <= now_ms:
-                self.locks[_key(said, queue)] = said["clientId"], now_ms + 60_000
-                mine.append(queue)
+        said = json.loads(request.body)
+        free = [queue for queue in said["mqSet"] if self.locks.setdefault(_key(said, queue), said["clientId"])]
+        mine = [queue for queue in free if self.locks[_key(said, queue)] == said["clientId"]]
         return ok(json.dumps({"lockOKMQSet": mine}).encode())
 
     def _unlock(self, client: Client, request: Request) -> Response:
         said = json.loads(request.body)
         for queue in said["mqSet"]:
-            if self.locks.get(_key(said, queue), ("", 0))[0] == said["clientId"]:
-                del self.locks[_key(said, queue)]
+            self.locks.pop(_key(said, queue), None)
         return ok()
-
-
-def _key(said: dict[str, Any], queue: dict[str, Any]) -> tuple[str, str, int]:
-    return said["consumerGroup"], queue["topic"], queue["queueId"]
 
 
 def _is_tagged(record: Record, fields: Mapping[str, str]) -> bool:
@@ -394,3 +390,7 @@ def _is_tagged(record: Record, fields: Mapping[str, str]) -> bool:
     if fields["subscription"] == "*" or fields["expressionType"] != "TAG":
         return True
     return len(record.property("TAGS")) in {len(tag.strip()) for tag in fields["subscription"].split("||")}
+
+
+def _key(said: dict[str, Any], queue: dict[str, Any]) -> tuple[str, str, int]:
+    return said["consumerGroup"], queue["topic"], queue["queueId"]

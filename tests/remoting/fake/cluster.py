@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ssl
 from collections.abc import Iterable, Mapping
 from types import TracebackType
@@ -24,12 +25,15 @@ class FakeCluster:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.brokers = {name: FakeBroker(name, secrets, skew_ms) for name in brokers}
+        for name, broker in self.brokers.items():
+            broker.registers = functools.partial(self.register, name)
         self.name_servers = [FakeNameServer() for _ in range(name_servers)]
         self._tls = tls
 
     async def __aenter__(self) -> FakeCluster:
         for server in (*self.name_servers, *self.brokers.values()):
             await server.start(self._tls)
+        self.register()
         return self
 
     async def __aexit__(

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from popmq_remoting.codes import RequestCode, ResponseCode
@@ -31,10 +32,11 @@ Key = tuple[str, str, int, int]
 
 
 class Pops:
-    """`acl`: bornTime 0 is refused, as 5.3.3 does with access control."""
+    """`acl`: bornTime 0 is refused, as 5.3.3 does with access control. `has_group`: whether a group exists."""
 
-    def __init__(self, log: Log, name: str, acl: bool = False) -> None:
+    def __init__(self, log: Log, name: str, has_group: Callable[[str], bool], acl: bool = False) -> None:
         self._log = log
+        self._has_group = has_group
         self._name = name
         self._acl = acl
         #: The next offset to pop is the committed one: what is leased counts as read.
@@ -112,10 +114,19 @@ class Pops:
         queue = self._log.topics[real].queues[index]
         if ordered and any(key[:3] == place for key in self.leases):
             return []
-        begin = self._next.get(place, 0)
+        begin = self._begin(place)
         taken = queue[begin : begin + room]
         self._next[place] = begin + len(taken)
         return taken
+
+    def _begin(self, place: tuple[str, str, int]) -> int:
+        """The next offset of a group in a queue: at first its position there, else the first message."""
+        return self._next.get(place, self._log.offsets.get(place, 0))
+
+    def forget(self, topic: str) -> None:
+        """The topic is deleted."""
+        self._next = {place: offset for place, offset in self._next.items() if place[1] != topic}
+        self.leases = {key: lease for key, lease in self.leases.items() if key[1] != topic}
 
     def _ready(self, group: str, topic: str, queue_id: int) -> bool:
         self._revive()
@@ -126,7 +137,7 @@ class Pops:
                 blocked = any(
                     key[:3] == (group, real, index) and lease.revive == ORDERED for key, lease in self.leases.items()
                 )
-                if wanted and not blocked and self._next.get((group, real, index), 0) < len(queue):
+                if wanted and not blocked and self._begin((group, real, index)) < len(queue):
                     return True
         return False
 
@@ -210,13 +221,13 @@ class Pops:
             return refusal
         body = b""
         for index, queue in enumerate(self._log.topics[topic].queues):
-            begin = self._next.get((group, topic, index), 0)
+            begin = self._begin((group, topic, index))
             body += b"".join(record.raw() for record in queue[begin : begin + int(fields["maxMsgNums"])])
         return ok(body, restNum=0, popTime=self._log.now_ms()) if body else Response(ResponseCode.PULL_NOT_FOUND)
 
     def _refusal(self, group: str, topic: str) -> Response | None:
         if topic not in self._log.topics:
             return Response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
-        if group not in self._log.groups:
+        if not self._has_group(group):
             return Response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist")
         return None

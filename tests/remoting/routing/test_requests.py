@@ -216,6 +216,7 @@ async def test_an_address_that_is_no_address_is_refused_at_the_start() -> None:
 @jumping
 async def test_a_cluster_that_is_only_starting_is_asked_again_after_a_second() -> None:
     async with FakeCluster() as fake, client(fake) as cluster:
+        fake.forget()
         assert (await cluster.brokers(soon())).brokers == {}
         fake.create("t")
         await passed(1.1)

@@ -27,7 +27,10 @@ _ALL = "all"
 
 
 class GroupTerms(NamedTuple):
-    """What RocketMQ has no room for. Fields as in records.Group."""
+    """What RocketMQ has no room for. Fields as in records.Group.
+
+    `created_ms` 0: no gateway has created the group, or one has begun to: some brokers may lack it.
+    """
 
     invisible_ms: int = INVISIBLE_MS_DEFAULT
     share_number: int = 0
@@ -68,6 +71,7 @@ class Groups:
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
         self._listed = Remembered[str, dict[str, Group]](self._read)
+        brokers.lacks_group = self._doubt
 
     async def get(self, name: str, field: str = "group") -> Group:
         """Raises Refused INVALID_FIELD, GROUP_NOT_FOUND, UNAVAILABLE."""
@@ -81,21 +85,49 @@ class Groups:
         """All of users, by name. Raises Refused UNAVAILABLE."""
         return await self._listed.get(_ALL)
 
+    async def everywhere(self, *, anew: bool = False) -> dict[str, dict[str, GroupConfig] | Refused]:
+        """The groups of each master now, by broker and by the names that brokers have for them.
+
+        The list is asked for: a broker that creates groups unasked creates the one whose settings are asked for.
+        """
+        ask = groups.all_groups()
+        masters = await self._brokers.masters(anew=anew)
+        return await self._brokers.of_each(masters, lambda _: ask, groups.group_table, Asked(""))
+
+    async def terms(self, name: str) -> GroupTerms | None:
+        """What name servers have of a group now; None: nothing. Raises Refused UNAVAILABLE."""
+        ask = name_server.get_kv(NAMESPACE, names.broker_group(name))
+        try:
+            answer = await self._brokers.cluster.name_servers.ask(ask, self._brokers.until_s())
+        except RemotingError as error:
+            raise refusal(error, Asked("name servers")) from error
+        return read_terms(answer.fields.get("value", "")) if answer.code == 0 else None
+
+    async def write_terms(self, name: str, terms: GroupTerms) -> None:
+        """Raises Refused UNAVAILABLE if a name server did not take them."""
+        request = name_server.put_kv(NAMESPACE, names.broker_group(name), terms.text())
+        await self._brokers.written(f"group {name!r}", request)
+
+    async def remove_terms(self, name: str) -> None:
+        """The group is deleted. Raises Refused UNAVAILABLE if a name server did not do it."""
+        await self._brokers.written(
+            f"the end of group {name!r}", name_server.delete_kv(NAMESPACE, names.broker_group(name))
+        )
+
     async def _read(self, _: str) -> dict[str, Group]:
         """A group that some brokers lack is one all the same: pops of those are refused, and name them."""
-        masters = await self._brokers.masters()
-        answers = await self._brokers.of_each(masters, lambda _: groups.all_groups(), groups.group_table, Asked(""))
+        answers = await self.everywhere()
         answered = [table for table in answers.values() if not isinstance(table, Refused)]
         if not answered:
             whole(answers)
         configs = {name: config for table in reversed(answered) for name, config in table.items()}
-        terms = await self._terms()
+        terms = await self._all_terms()
         return {
             name: group_of(name, configs[names.broker_group(name)], terms.get(names.broker_group(name), GroupTerms()))
             for name in names.shown_groups(configs)
         }
 
-    async def _terms(self) -> dict[str, GroupTerms]:
+    async def _all_terms(self) -> dict[str, GroupTerms]:
         ask = name_server.list_kv(NAMESPACE)
         try:
             answer = await self._brokers.cluster.name_servers.ask(ask, self._brokers.until_s())
@@ -107,6 +139,10 @@ class Groups:
     def changed(self) -> None:
         """A group was made, changed or deleted."""
         self._listed.forget(_ALL)
+
+    def _doubt(self) -> None:
+        """A broker lacks a group: the group was deleted, or is not made there."""
+        self._listed.doubt(_ALL)
 
     def close(self) -> None:
         """Ends what is being read."""

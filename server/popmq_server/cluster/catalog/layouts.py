@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from popmq_remoting import Route
 from popmq_remoting.requests import name_server
-from popmq_server.cluster import layout
+from popmq_server.cluster import layout, names
 from popmq_server.cluster.brokers import Brokers
 from popmq_server.cluster.catalog.topics import KnownTopic
 from popmq_server.cluster.layout import Layout
@@ -54,17 +54,16 @@ class Layouts:
 
     async def _write(self, key: "_Key", wanted: Layout) -> None:
         request = name_server.put_kv(layout.namespace(key.is_fifo), key.broker_name, wanted.text())
-        answers = await self._brokers.cluster.name_servers.tell_all(request, self._brokers.until_s())
-        bad = [address for address, answer in answers.items() if isinstance(answer, Exception) or answer.code]
-        if bad:
-            raise unavailable(f"the layout of topic {key.name!r} was not written at {', '.join(bad)}")
+        await self._brokers.written(f"the layout of topic {key.name!r}", request)
         self._known.put(key, wanted)
 
-    async def remove(self, topic: KnownTopic) -> None:
-        """The topic is deleted. A name server that does not answer keeps it, and a new topic of this name appends."""
-        request = name_server.delete_kv(layout.namespace(topic.is_fifo), topic.broker_name)
-        await self._brokers.cluster.name_servers.tell_all(request, self._brokers.until_s())
-        self._known.forget(_key(topic))
+    async def remove(self, name: str) -> None:
+        """The topic is deleted. A name server that does not answer keeps it until a topic of this name is created."""
+        for is_fifo in (False, True):
+            key = _Key(name, names.broker_topic(name), is_fifo)
+            request = name_server.delete_kv(layout.namespace(is_fifo), key.broker_name)
+            await self._brokers.cluster.name_servers.tell_all(request, self._brokers.until_s())
+            self._known.forget(key)
 
     async def stored(self, topic: KnownTopic) -> layout.Agreed | None:
         """What the name servers have; None: nothing. Raises Refused UNAVAILABLE if they differ, or none answers."""

@@ -1,10 +1,13 @@
-"""Topics: their settings as one of their brokers has them, and their queues as the name servers know them."""
+"""Topics: their settings as their brokers have them, and their queues as the name servers know them."""
 
+import functools
+import operator
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from popmq_remoting import Route
-from popmq_remoting.codes import Permission
 from popmq_remoting.requests import topics
+from popmq_remoting.requests.topics import READ_WRITE, TopicConfig
 from popmq_server.cluster import names
 from popmq_server.cluster.brokers import Brokers
 from popmq_server.cluster.refusals import Asked
@@ -16,11 +19,14 @@ from popmq_server.values.records import Topic
 #: The attribute of a topic that has its type; unknown to brokers before 5, and on topics made without it.
 TYPE_ATTRIBUTE = "message.type"
 _TYPES = frozenset(("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE"))
-_PERMISSIONS = {6: "READ_WRITE", 4: "READ_ONLY", 2: "WRITE_ONLY", 0: "NO_ACCESS"}
+#: By the bits that brokers have for reading and writing.
+PERMISSIONS = {6: "READ_WRITE", 4: "READ_ONLY", 2: "WRITE_ONLY", 0: "NO_ACCESS"}
 
 
 class KnownTopic(NamedTuple):
-    """A topic: its settings, and what brokers call it. `queues` of the settings are those of one broker."""
+    """A topic: its settings, and what brokers call it. `queues` of the settings are those of the brokers that answered;
+    their numbers, and those of brokers that are away, are in its layout.
+    """
 
     settings: Topic
     broker_name: str
@@ -35,19 +41,25 @@ class KnownTopic(NamedTuple):
         return self.settings.type == "FIFO"
 
 
-def known_topic(name: str, config: topics.TopicConfig) -> KnownTopic:
-    """What a broker's settings say. A topic that another program made without a type is NORMAL."""
-    said = config.attributes.get(TYPE_ATTRIBUTE, "NORMAL")
-    allowed = int(config.permission & (Permission.READ | Permission.WRITE))
-    queues = max(config.read_queues, config.write_queues)
-    return KnownTopic(
-        Topic(
-            *(TopicId(0), name, queues, True, 0, 0),
-            type=said if said in _TYPES else "NORMAL",
-            permission=_PERMISSIONS[allowed],
-        ),
-        config.topic,
+def known_topic(name: str, configs: Iterable[TopicConfig]) -> KnownTopic:
+    """What brokers say together. What one of them permits is permitted: an operator may have closed another one.
+
+    A topic that another program made without a type is NORMAL.
+    """
+    settings = list(configs)
+    said = next((each.attributes[TYPE_ATTRIBUTE] for each in settings if TYPE_ATTRIBUTE in each.attributes), "NORMAL")
+    allowed = functools.reduce(operator.or_, (each.permission for each in settings))
+    topic = Topic(
+        *(TopicId(0), name, sum(queues_of(each) for each in settings), True, 0, 0),
+        type=said if said in _TYPES else "NORMAL",
+        permission=PERMISSIONS[int(allowed & READ_WRITE)],
     )
+    return KnownTopic(topic, names.broker_topic(name))
+
+
+def queues_of(config: TopicConfig) -> int:
+    """Those that can be read may be more than those that are written to."""
+    return max(config.read_queues, config.write_queues)
 
 
 class Topics:
@@ -69,27 +81,25 @@ class Topics:
         """Its queues by broker. Raises Refused as `get`."""
         return await self._brokers.route(name, field)
 
+    async def at(self, name: str, brokers: Iterable[str]) -> dict[str, TopicConfig | Refused]:
+        """Its settings at each of these brokers now; TOPIC_NOT_FOUND where it is not."""
+        asked = topics.get_topic(names.broker_topic(name))
+        return await self._brokers.of_each(brokers, lambda _: asked, topics.topic_config, Asked("", name))
+
     async def _read(self, name: str) -> KnownTopic | None:
-        """From the first of its brokers that answers. A dead-letter topic has no settings that matter."""
+        """From those of its brokers that answer. None: there is none."""
         try:
             route = await self._brokers.route(name)
         except Refused as refused:
             if refused.code != "TOPIC_NOT_FOUND":
                 raise
             return None
-        broker_name, last = names.broker_topic(name), topic_not_found(name)
-        for broker in sorted(route.queues):
-            try:
-                config = await self._brokers.call(
-                    Asked(broker, name), topics.get_topic(broker_name), topics.topic_config
-                )
-            except Refused as refused:
-                last = refused
-                continue
-            return known_topic(name, config)
-        if last.code == "TOPIC_NOT_FOUND":
-            return None
-        raise last
+        found = await self.at(name, sorted(route.queues))
+        if configs := having(found):
+            return known_topic(name, configs.values())
+        if (away := unanswered(found)) is not None:
+            raise away
+        return None
 
     def forget(self, name: str) -> None:
         """It was changed, or a broker said that it is not there."""
@@ -98,3 +108,13 @@ class Topics:
     def close(self) -> None:
         """Ends what is being read."""
         self._settings.close()
+
+
+def having(found: Mapping[str, TopicConfig | Refused]) -> dict[str, TopicConfig]:
+    """The brokers that have the topic."""
+    return {broker: config for broker, config in found.items() if isinstance(config, TopicConfig)}
+
+
+def unanswered(found: Mapping[str, TopicConfig | Refused]) -> Refused | None:
+    """Why a broker has not said whether it has the topic; None: all have."""
+    return next((each for each in found.values() if isinstance(each, Refused) and each.code != "TOPIC_NOT_FOUND"), None)

@@ -27,9 +27,10 @@ from popmq_server.cluster.layout import QueuePlace
 from popmq_server.cluster.messages.from_broker import message_bytes
 from popmq_server.cluster.popping.attempts import Attempts, key_of
 from popmq_server.cluster.popping.dead import USED_UP, DeadLetters
-from popmq_server.cluster.popping.sessions import SESSION_MS, Held, given_back
+from popmq_server.cluster.popping.sessions import RELEASED_MS, SESSION_MS, Held
+from popmq_server.cluster.popping.starts import Starts
 from popmq_server.cluster.popping.waits import LineKey, Waits
-from popmq_server.cluster.refusals import Asked
+from popmq_server.cluster.refusals import Asked, lacks_group
 from popmq_server.cluster.shared import Shared
 from popmq_server.cluster.signed.handles import SignedDelivery
 from popmq_server.contract.commands import Pop, Popped, PoppedRow
@@ -40,8 +41,6 @@ from popmq_server.values.filters import filter as filters
 from popmq_server.values.filters.filter import Filter
 from popmq_server.values.records import Group
 
-#: The first queues of a new group: from the first message on, or only what comes from now on.
-_FROM_START = frozenset(("EARLIEST", "TIMESTAMP"))
 _ALL_QUEUES = -1
 
 
@@ -80,11 +79,11 @@ class _Caller:
 class Pops:
     """One for a process."""
 
-    def __init__(self, shared: Shared, dead: DeadLetters) -> None:
+    def __init__(self, shared: Shared, dead: DeadLetters, starts: Starts) -> None:
         self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups
         self._layouts, self._handles, self._modes = shared.layouts, shared.handles, shared.modes
         self._background, self._now_ms = shared.background, shared.now_ms
-        self._dead = dead
+        self._starts, self._dead = starts, dead
         self.waits = Waits(shared.brokers)
         self.held = Held()
         self._attempts = Attempts()
@@ -140,6 +139,7 @@ class Pops:
         group = await self._groups.get(command.group)
         permission.check_read(group, topic.settings)
         how = await self._modes.expect(topic, group, "POP")
+        await self._starts.begin(topic, group)
         wanted = filters.make(*command.filter or ("", ""))
         own_ms = SESSION_MS if command.session else group.invisible_ms
         share_number = how.share_number or group.share_number
@@ -177,8 +177,11 @@ class Pops:
                     break
             if self._room(wanted, found) <= 0:
                 break
-        if refusals and not found.rows and len(refusals) == len(brokers):
-            raise refusals[0]
+        if not found.rows:
+            # A broker that is away comes back; one without the group would never deliver its messages, unnoticed.
+            lacking = next(filter(lacks_group, refusals), None)
+            if lacking is not None or (refusals and len(refusals) == len(brokers)):
+                raise lacking or refusals[0]
         return found
 
     def _room(self, wanted: Wanted, found: _Round) -> int:
@@ -213,7 +216,6 @@ class Pops:
                 clock.pop_born_ms(),
                 messages_max=messages_max,
                 queue_id=queue_id,
-                from_start=wanted.group.start_from in _FROM_START,
                 ordered=wanted.topic.is_fifo,
                 filter_type=kind,
                 expression=wanted.filter.text if kind else None,
@@ -278,9 +280,11 @@ class Pops:
 
     def _release(self, deliveries: Iterable[SignedDelivery], group: str) -> None:
         for delivery in deliveries:
-            self._background.start(
-                "the release of a message that nobody has taken", given_back(self._brokers, delivery, group)
-            )
+            self._background.start("the release of a message that nobody has taken", self._back(delivery, group))
+
+    async def _back(self, delivery: SignedDelivery, group: str) -> None:
+        request = popping.change(delivery.topic, names.broker_group(group), delivery.handle, RELEASED_MS)
+        await self._brokers.call(Asked(delivery.handle.broker, group=group), request, succeeded)
 
     def close_waits(self) -> None:
         """Answers the pops that wait: the process stops."""

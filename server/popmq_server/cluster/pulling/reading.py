@@ -23,7 +23,7 @@ from popmq_server.cluster.catalog.topics import KnownTopic
 from popmq_server.cluster.layout import QueuePlace
 from popmq_server.cluster.messages import own
 from popmq_server.cluster.messages.from_broker import message_bytes
-from popmq_server.cluster.refusals import Asked
+from popmq_server.cluster.refusals import Asked, lacks_group
 from popmq_server.contract.commands import ReadRow
 from popmq_server.errors import Refused
 from popmq_server.values.filters import filter as filters
@@ -127,7 +127,7 @@ class Reader:
         try:
             return await self._brokers.call(told, request, pulling.pulled, wait_ms=wait_ms, purpose=purpose)
         except Refused as refused:
-            if asked.group or refused.code != "GROUP_NOT_FOUND":
+            if asked.group or not lacks_group(refused):
                 raise
         reader = groups.create_group(GroupConfig(names.READER_GROUP))
         await self._brokers.call(Asked(asked.place.broker), reader, succeeded)
