@@ -11,7 +11,7 @@ from popmq_server.clock import FakeClock
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.numbers import GroupNumbers, Rows, TopicNumbers
 from popmq_server.errors import Refused
-from popmq_server.monitoring.history import STEP_MS, Point
+from popmq_server.monitoring.history import STEP_MS, Point, known
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.sampling import PAGE_ROWS, SAVE_MS, Sampler
 from popmq_server.values.ids import TopicId
@@ -118,6 +118,22 @@ async def test_the_engine_is_asked_only_after_a_commit_and_ages_grow_meanwhile()
         await world.advance()
         assert world.asked > asked
         assert (world.points[-1].pair.backlog, world.points[-1].pair.oldest_s) == (0, 0)
+
+
+async def test_an_engine_that_counts_no_commits_is_asked_each_time_and_what_it_does_not_know_spoils_its_sum_only() -> (
+    None
+):
+    world = World()
+    world.metrics.has_store = False
+    async with sampling(world):
+        for ready in (7, 9):
+            world.groups = [IDLE._replace(ready=ready, in_flight=None, oldest_ms=None), IDLE._replace(topic="mail")]
+            await world.advance()
+        pairs = [point.pair for point in world.points]
+        assert [(pair.backlog, known(pair.in_flight), known(pair.oldest_s)) for pair in pairs] == [
+            (7, None, None),
+            (9, None, None),
+        ]
 
 
 async def test_a_busy_engine_leaves_no_gap() -> None:
