@@ -169,14 +169,18 @@ def _place(message: popmq.Delivery) -> Place:
 def move_delayed(migration: Migration) -> int:
     """Sends delayed messages to the target with their time, and recalls each on the source; returns how many.
 
-    One that becomes visible on the source before it is recalled is not copied again: the target knows its id.
+    One that becomes visible on the source before it is recalled is not copied again: the target knows its id. A target
+    that does not list delayed messages gets them one by one: then a kill leaves at most one of them twice.
     """
-    if migration.topic.type in ("NORMAL", "LITE") or _lacks_delayed(migration):
+    if migration.topic.type in ("NORMAL", "LITE") or not moves_delayed(migration.source.info()):
         return 0
-    known = migration.target.messages.list_delayed(migration.name, max_messages=1_000_000).messages
-    migration.delayed_ids.update(row.message_id for row in known)
+    batch = 1
+    if "list_delayed" not in migration.target.info().lacking:
+        known = migration.target.messages.list_delayed(migration.name, max_messages=1_000_000).messages
+        migration.delayed_ids.update(row.message_id for row in known)
+        batch = DELAYED_BATCH
     moved = 0
-    while rows := _delayed(migration):
+    while rows := migration.source.messages.list_delayed(migration.name, max_messages=batch, whole=True).messages:
         new = [row for row in rows if row.message_id not in migration.delayed_ids]
         if new:
             migration.target.send(migration.name, [_later(migration, row) for row in new])
@@ -188,16 +192,9 @@ def move_delayed(migration: Migration) -> int:
     return moved
 
 
-def _lacks_delayed(migration: Migration) -> bool:
-    return any(
-        each in client.info().lacking
-        for client in (migration.source, migration.target)
-        for each in ("recall", "list_delayed")
-    )
-
-
-def _delayed(migration: Migration) -> Sequence[popmq.DelayedMessage]:
-    return migration.source.messages.list_delayed(migration.name, max_messages=DELAYED_BATCH, whole=True).messages
+def moves_delayed(source: popmq.BrokerInfo) -> bool:
+    """Whether delayed messages can be taken from a broker before their time."""
+    return not {"recall", "list_delayed"} & set(source.lacking)
 
 
 def _later(migration: Migration, row: popmq.DelayedMessage) -> popmq.Message:

@@ -20,7 +20,7 @@ import click
 import popmq
 from popmq_cli.migrating.brokers import Copied, Migration, Place, Stored
 from popmq_cli.migrating.copying import Ends
-from popmq_cli.migrating.obstacles import group_settings, topic_settings
+from popmq_cli.migrating.obstacles import group_settings, tells_held, topic_settings
 
 #: Rows of one request.
 ROWS = 4096
@@ -131,15 +131,14 @@ def _subscription(client: popmq.Client, topic: str, group: str) -> popmq.Subscri
 def settle(migration: Migration, group: str) -> None:
     """Ends the group's leases and backoffs: what they hold is in its retry topic, and none of its consumers pops.
 
-    Where the source does not list leases, its retry topic has what it has.
+    Where the source does not tell what a group holds, its consumers are stopped already (obstacles.py).
     """
     source, name = migration.source, migration.name
+    if not tells_held(source.info().lacking):
+        return
     reads = _subscription(source, name, group)
     if reads.mode == "POP":
         source.groups.set_consume_mode(name, group, "PULL", reads.share_number)
-    lacking = source.info().lacking
-    if "list_leases" in lacking or "end_lease" in lacking:
-        return
     ends = time.monotonic() + END_S
     while leases := source.leases.list(group, name, ROWS).leases:
         if time.monotonic() > ends:
@@ -172,9 +171,12 @@ def position(migration: Migration, group: str) -> Ends:
 def _retries(migration: Migration, group: str) -> set[Place]:
     """Where the messages of a retry topic come from.
 
-    An engine may tell their places in the retry topic instead: then each is looked up by its id.
+    An engine may tell their places in the retry topic instead: then each is looked up by its id. One that does not tell
+    what a group holds may have a retry topic only for groups that pull.
     """
-    entries = list(_entries(migration.source, f"%RETRY%{group}+{migration.name}"))
+    entries = list[popmq.Delivery]()
+    with contextlib.suppress(*() if tells_held(migration.source.info().lacking) else (popmq.errors.BadRequest,)):
+        entries += _entries(migration.source, f"%RETRY%{group}+{migration.name}")
     if not entries or _is_original(migration, entries[0]):
         return {Place(each.queue, each.offset) for each in entries}
     ids = {each.message_id for each in entries}

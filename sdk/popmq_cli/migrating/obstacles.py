@@ -10,6 +10,7 @@ import click
 
 import popmq
 from popmq_cli.migrating.brokers import Migration
+from popmq_cli.migrating.copying import moves_delayed
 from popmq_cli.shared.output import counted
 
 #: Capabilities without which nothing can be copied, by side.
@@ -66,6 +67,11 @@ def _taken(
     return taken, lost
 
 
+def tells_held(lacking: Collection[str]) -> bool:
+    """Whether an engine tells which messages its groups hold, and lets them be taken from their consumers."""
+    return not {"list_leases", "end_lease"} & set(lacking)
+
+
 def of_topic(migration: Migration, readers: list[popmq.GroupStats]) -> list[str]:
     """A sentence for each thing that a migration of the topic would not bring along as it is."""
     source = migration.source.info().lacking
@@ -74,10 +80,10 @@ def of_topic(migration: Migration, readers: list[popmq.GroupStats]) -> list[str]
     for row in readers:
         found += group_settings(migration.source.groups.get(row.group), target)[1]
     found += _pending(migration, source, target)
-    if "list_leases" in source or "end_lease" in source:
+    if readers and not tells_held(source):
         found.append(
-            "the source does not tell what its groups have leased: stop their consumers, and wait until the last lease "
-            "and backoff has ended"
+            "the source does not tell what its groups hold in leases and retries: let their consumers finish it, and "
+            "stop them; what they hold then is delivered on the target only if it is after their offset"
         )
     found += [
         f"{counted(row.owners, 'owner')} of the group {row.group}, such as queries of Spark: what they hold is "
@@ -104,12 +110,8 @@ def _pending(migration: Migration, source: Collection[str], target: Collection[s
         ]
     elif "transactions" not in source and migration.topic.type != "NORMAL":
         found.append("the source does not list half messages: what is committed later stays there until the next run")
-    missing = [each for each in ("recall", "list_delayed") if each in source or each in target]
-    if missing and migration.topic.type not in ("NORMAL", "LITE"):
-        found.append(
-            f"delayed messages cannot be moved before their time, since {' and '.join(missing)} is missing on a side: "
-            "they become visible on the source, and the next run copies them"
-        )
+    if migration.topic.type not in ("NORMAL", "LITE"):
+        found += _delayed(migration.source.info(), target)
     if "schedules" not in source:
         found += [
             f"the schedule {schedule.name} sends to the topic: create it on the target, and delete it on the source"
@@ -117,3 +119,14 @@ def _pending(migration: Migration, source: Collection[str], target: Collection[s
             if schedule.topic == name
         ]
     return found
+
+
+def _delayed(source: popmq.BrokerInfo, target: Collection[str]) -> list[str]:
+    if not moves_delayed(source):
+        return [
+            "the source does not list or recall delayed messages: they become visible there at their time, and the "
+            "next run copies them"
+        ]
+    if "list_delayed" in target:
+        return ["the target does not list delayed messages: after a kill one of them can be there twice"]
+    return []
