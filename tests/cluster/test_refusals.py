@@ -79,7 +79,7 @@ def test_a_right_that_the_gateway_lacks_is_mended_by_the_operator_at_the_broker(
 
 def test_what_a_user_may_change_is_told_to_the_user() -> None:
     assert refused(17).action == "popmq topic create shop.orders"
-    assert refused(26).action.startswith("popmq group create bill, with the settings that it has")
+    assert refused(26).action.startswith("popmq group create bill; with the settings that it has")
     assert refused(16, "the topic[shop%orders] sending message is forbidden").code == "FORBIDDEN"
     assert refused(16, "subscription group no permission, bill").code == "FORBIDDEN"
     assert (refused(29, "bad").code, refused(29, "bad").field) == ("INVALID_FIELD", "messages[0].body")

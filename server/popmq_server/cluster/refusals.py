@@ -22,7 +22,7 @@ _MAYBE = "it may be stored: a retry may store it twice, with the same message id
 _RIGHT = "the operator gives the gateway's user (--broker-key) the right to do this at broker {broker}"
 _CONTROLLER = "the operator looks at the controller of broker {broker}"
 #: Whether a group exists is looked up in a list before: where a broker lacks it, others have it.
-_GROUP = "popmq group create GROUP, with the settings that it has, which makes it at broker {broker}"
+_GROUP = "popmq group create GROUP; with the settings that it has, that makes it at broker {broker}"
 _DISK = "the operator frees disk of broker {broker}, or shortens its fileReservedTime; acks still work"
 
 
