@@ -7,24 +7,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.sources import statements, tree_of
+from tests.sources import EVERYTHING, ROOT, statements, tree_of
 
-ROOT = Path(__file__).parent.parent
-#: Folders with our own Python code.
-ROOMS = (
-    "http2",
-    "remoting",
-    "server",
-    "sdk",
-    "spark_connector",
-    "proto",
-    "tests",
-    "harness",
-    "bench",
-    "demo",
-    "examples",
-    "scripts",
-)
 #: A comment, by a regular expression: the tokenizer takes ten times as long. A `# ` within a string does no harm.
 COMMENT = re.compile(r"(?:^|\s)#:? (.*)$", re.MULTILINE)
 #: Documents whose samples need Spark run with Spark's tests.
@@ -78,4 +62,4 @@ def pages() -> list[Path]:
 
 
 def modules() -> list[Path]:
-    return [ROOT / path for path in tracked() if path.endswith(".py") and path.split("/")[0] in ROOMS]
+    return [ROOT / path for path in tracked() if path.endswith(".py") and path.split("/")[0] in EVERYTHING]

@@ -11,18 +11,13 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 # All folders with Python of ours.
 EVERYTHING = (
-    "proto",
-    "http2",
-    "remoting",
-    "server",
-    "sdk",
-    "spark_connector",
-    "tests",
-    "harness",
-    "scripts",
-    "bench",
-    "demo",
-    "examples",
+    *("proto", "http2", "remoting", "server", "sdk", "spark_connector"),
+    *("tests", "harness", "scripts", "bench", "demo", "examples"),
+)
+# The packages of the wheel with our own code.
+PACKAGES = (
+    *("server/popmq_server", "http2/popmq_http2", "remoting/popmq_remoting", "server/popmq_verify"),
+    *("sdk/popmq", "sdk/popmq_cli", "sdk/popmq_console", "spark_connector/popmq_spark"),
 )
 
 

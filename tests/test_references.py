@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.prose import ROOT, modules, pages, prose, tracked
-from tests.sources import EVERYTHING, nodes, sources, statements, tree_of
+from tests.prose import modules, pages, prose, tracked
+from tests.sources import EVERYTHING, ROOT, nodes, sources, statements, tree_of
 
 #: `file.ext` or `file.ext:name`. Of other endings (`cert.pem`, `orders.jsonl`) the tree holds no file to point to.
 FILE = re.compile(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources import EVERYTHING, ROOT, imports, marked, sources, tree_of
+from tests.sources import EVERYTHING, PACKAGES, ROOT, imports, marked, sources, tree_of
 
 FILE_LINES_MAX = 500
 MODULES_MAX = 15
@@ -28,10 +28,6 @@ def test_exactly_the_modules_that_a_program_writes_are_marked_as_generated() -> 
 
 
 # Trees in which no folder has more modules than a reader can hold in view; the packages of the wheel first.
-PACKAGES = (
-    *("server/popmq_server", "http2/popmq_http2", "remoting/popmq_remoting", "server/popmq_verify"),
-    *("sdk/popmq", "sdk/popmq_cli", "sdk/popmq_console", "spark_connector/popmq_spark"),
-)
 ROOMY = (*PACKAGES, "bench", "demo", "harness", "tests")
 
 

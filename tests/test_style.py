@@ -3,30 +3,13 @@
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.sources import nodes, tree_of
+from tests.sources import PACKAGES, ROOT, nodes, sources, tree_of
 
-ROOT = Path(__file__).parent.parent
-ROOMS = (
-    "server/popmq_server",
-    "http2/popmq_http2",
-    "remoting/popmq_remoting",
-    "server/popmq_verify",
-    "sdk/popmq",
-    "sdk/popmq_cli",
-    "sdk/popmq_console",
-    "spark_connector/popmq_spark",
-)
 #: A rule of the type checker that is switched off, with its code and a reason.
 IGNORED = re.compile(r"# type: ignore\b(?!\[[\w, -]+\]  # \w)")
-
-
-def sources(*folders: str) -> Iterator[Path]:
-    for folder in folders:
-        yield from sorted((ROOT / folder).rglob("*.py"))
 
 
 def sleeps_outside_a_loop(tree: ast.AST) -> Iterator[int]:
@@ -42,7 +25,7 @@ def sleeps_outside_a_loop(tree: ast.AST) -> Iterator[int]:
 def test_every_ignored_type_error_has_a_reason() -> None:
     lines = [
         f"{path.relative_to(ROOT)}:{number}"
-        for path in sources(*ROOMS, "harness", "bench", "scripts", "demo")
+        for path in sources(*PACKAGES, "harness", "bench", "scripts", "demo")
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if IGNORED.search(line)
     ]

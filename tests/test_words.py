@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.prose import COMMENT, ROOT, modules, pages
-from tests.sources import nodes, tree_of
+from tests.prose import COMMENT, modules, pages
+from tests.sources import ROOT, nodes, tree_of
 
 
 class Banned(NamedTuple):

@@ -3,9 +3,7 @@
 Numbers of docs/protocol.md are compared in tests/wire/test_documents.py, settings and metrics beside their own tests.
 """
 
-import json
 import re
-import statistics
 
 import pytest
 
@@ -137,33 +135,6 @@ FIGURES = {
 def test_a_number_of_a_page_is_that_of_the_code(page: str, figure: str) -> None:
     text = " ".join((ROOT / "docs" / page).read_text().split())
     assert re.search(rf"(?<![\d,.]){re.escape(figure)}(?![\d])", text)
-
-
-def measured(broker: str, work: str, what: str) -> float:
-    """The median of a figure over the rounds of `make bench-compare`; by popmq.v1 where a broker has two protocols."""
-    figures = json.loads((ROOT / "docs" / "benchmarks" / "results.json").read_text())["figures"]
-    values = [
-        each[what]
-        for each in figures
-        if (each["broker"], each["work"]) == (broker, work) and each["face"] != "rocketmq"
-    ]
-    return float(statistics.median(values))
-
-
-def test_the_performance_page_quotes_the_last_measurement() -> None:
-    table = (ROOT / "BENCHMARKS.md").read_text().partition("\n## Ratios\n")[2]
-    row = r"^\| send 1, 64 callers \|.*rocketmq.v2 \| RocketMQ .*FLUSH \| ([\d.]+) \|"
-    ratios = re.findall(row, table, re.MULTILINE)
-    alone, together, paced = "send 1, one caller", "send 1, 64 callers", "send → received at 1,000/s"
-    ours, redis, rabbit = (
-        f"{measured(broker, alone, 'server_us') / measured(broker, together, 'server_us'):.1f} times"
-        for broker in ("popmq-python", "redis-always", "rabbitmq-quorum")
-    )
-    core, median = measured("popmq-python", paced, "server_us") / 1000, measured("popmq-python", paced, "p50_ms")
-    page = " ".join(PERFORMANCE.read_text().split())
-    assert f"it is {ratios[0]} times RocketMQ with ASYNC_FLUSH and {ratios[1]} times with SYNC_FLUSH" in page
-    assert f"takes {ours} the CPU of a send with 64 callers, with Redis {redis}, with RabbitMQ {rabbit}" in page
-    assert f"take {core:.2f} of a core; from send to receive they take {median:.1f} ms in the median" in page
 
 
 def test_the_table_of_the_performance_page_has_each_figure_of_the_last_measurement() -> None:

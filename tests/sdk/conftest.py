@@ -116,6 +116,17 @@ def sync_client(popmq_broker: Broker) -> popmq.Client:
     return client
 
 
+async def has_retried(client: Any) -> bool:
+    """For `eventually`, as the next one."""
+    await asyncio.sleep(0)
+    return bool(client.client_stats().retries)
+
+
+async def told(caplog: pytest.LogCaptureFixture, text: str) -> bool:
+    await asyncio.sleep(0)
+    return text in caplog.text
+
+
 @pytest.fixture
 def wire(popmq_broker: Broker) -> Iterator[LossyWire]:
     with LossyWire(popmq_broker.endpoint) as wire:

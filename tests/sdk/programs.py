@@ -1,6 +1,11 @@
 """Programs that a test starts; those left running by a failing test are killed."""
 
+import os
 import subprocess
+import sys
+import textwrap
+
+from popmq.testing import Broker
 
 _STARTED: list[subprocess.Popen[str]] = []
 
@@ -18,3 +23,12 @@ def end_all() -> None:
         if program.poll() is None:
             program.kill()
             program.communicate()
+
+
+def python(code: str, broker: Broker, transport: str = "") -> subprocess.Popen[str]:
+    """Runs a program, in which `{endpoint!r}` is the broker's."""
+    code, pipe = textwrap.dedent(code).format(endpoint=broker.endpoint), subprocess.PIPE
+    environment = os.environ | ({"POPMQ_CLIENT_TRANSPORT": transport} if transport else {})
+    return started(
+        subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
+    )

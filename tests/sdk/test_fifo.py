@@ -91,16 +91,6 @@ async def test_a_message_group_goes_on_after_a_dead_letter(client: Any, guard: A
 
 
 @pytest.mark.slow
-async def test_a_message_group_goes_on_after_a_rejected_message(client: Any, guard: Any) -> None:
-    async with client.consume(FIFO, GROUP) as consumer:
-        await warm(client, guard, consumer)
-        await client.send(FIFO, bodies_of("a", "a0", "a1"))
-        async with guard(delivery := await consumer.__anext__()):
-            delivery.reject("unreadable")
-        assert await handle(consumer, guard, 1) == ["a1"]
-
-
-@pytest.mark.slow
 async def test_a_release_through_the_client_drops_the_later_messages_of_the_message_group(
     client: Any, guard: Any
 ) -> None:

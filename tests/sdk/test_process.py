@@ -3,9 +3,6 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 
 import pytest
@@ -14,7 +11,7 @@ import popmq
 from popmq import errors
 from popmq.testing import Broker, FakeClock
 from tests.sdk.conftest import GROUP, TOPIC
-from tests.sdk.programs import started
+from tests.sdk.programs import python
 
 pytestmark = pytest.mark.process
 
@@ -124,19 +121,6 @@ HANDLER_THAT_WAITS = """
                 print(delivery.text(), flush=True)
                 signal.pause()
 """
-
-
-def python(code: str, broker: Broker, transport: str = "") -> subprocess.Popen[str]:
-    code = textwrap.dedent(code).format(endpoint=broker.endpoint)
-    return started(
-        subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | ({"POPMQ_CLIENT_TRANSPORT": transport} if transport else {}),
-        )
-    )
 
 
 @pytest.mark.parametrize("transport", ["python", "grpcio"])
@@ -281,10 +265,11 @@ async def test_a_delivery_that_an_async_program_dropped_is_not_renewed(
         assert again.attempt == 2
 
 
-def test_threads_may_share_a_consumer(sync_client: popmq.Client) -> None:
+@pytest.mark.parametrize("kind", ["consume", "pull_consume"])
+def test_threads_may_share_a_consumer(sync_client: popmq.Client, kind: str) -> None:
     sync_client.send(TOPIC, [b"%d" % number for number in range(200)])
     seen: list[int] = []
-    consumer = sync_client.consume(TOPIC, GROUP, until_idle=0.2)
+    consumer = getattr(sync_client, kind)(TOPIC, GROUP, until_idle=0.2)
 
     def work() -> None:
         while (delivery := next(consumer, None)) is not None:

@@ -62,6 +62,7 @@ def test_a_message_is_sent_popped_released_and_acked(shop: Stubs, clock: FakeClo
     assert shop.ack(first.handle) == ["HANDLE_LAPSED"]
 
 
+@pytest.mark.mechanism("S1.10", "I.03", "S1.13", "D.30")
 def test_a_lease_ends_at_its_deadline_or_that_of_its_renewal(shop: Stubs, clock: FakeClock) -> None:
     shop.send(b"a", b"b")
     left, kept = shop.pop(invisible_ms=60 * SECOND).deliveries

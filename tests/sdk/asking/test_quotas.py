@@ -8,7 +8,7 @@ import pytest
 import popmq
 from popmq import errors
 from popmq.testing import FakeClock
-from tests.sdk.conftest import GROUP, Connect, eventually
+from tests.sdk.conftest import GROUP, Connect, eventually, has_retried
 
 SLOW = "slow"
 
@@ -39,7 +39,7 @@ async def test_a_send_over_the_quota_is_refused_with_a_hint_when_it_is_not_tried
 async def test_a_send_over_the_quota_is_tried_again_and_stored_once(client: Any, advance: Any) -> None:
     await client.send(SLOW, [b"x"] * 10)
     late = asyncio.ensure_future(client.send(SLOW, b"late"))
-    await eventually(lambda: retried(client))
+    await eventually(lambda: has_retried(client))
     await advance(1.0)
     assert (await late).offset >= 0
     assert (await client.broker.stats(SLOW)).topics[0].messages == 11
@@ -61,8 +61,3 @@ async def test_a_pop_over_the_quota_and_one_over_the_in_flight_limit_are_disting
         await once.pop(SLOW, GROUP)
     await advance(1.0)
     assert len(await client.pop(SLOW, GROUP)) == 3
-
-
-async def retried(client: Any) -> bool:
-    await asyncio.sleep(0)
-    return bool(client.client_stats().retries)

@@ -10,7 +10,7 @@ import pytest
 import popmq
 from harness.broker_process import BrokerProcess
 from popmq.testing import Broker
-from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
+from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually, has_retried
 
 pytestmark = pytest.mark.process
 
@@ -20,11 +20,6 @@ async def everything(client: Any) -> Counter[bytes]:
     while popped := await client.pop(TOPIC, GROUP, max_messages=4096):
         found.update(delivery.body for delivery in popped)
     return found
-
-
-async def has_retried(client: Any) -> bool:
-    await asyncio.sleep(0)  # lets the client run
-    return bool(client.client_stats().retries)
 
 
 async def send_while(client: Any, callers: int, each: int, disturb: Any) -> None:

@@ -87,3 +87,8 @@ async def asked_for_locks(wire: LossyWire, times: int, advance: Any) -> bool:
         await advance(1.0)
     await asyncio.sleep(0)
     return len(wire.seen["LockQueues"]) >= times
+
+
+async def cached(consumer: Any, messages: int) -> bool:
+    await asyncio.sleep(0)
+    return bool(sum(state.cached for state in consumer.queues()) == messages)

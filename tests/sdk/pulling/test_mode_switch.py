@@ -10,7 +10,7 @@ import pytest
 import popmq
 from popmq import errors
 from tests.sdk.calling.lossy import LossyWire, holding
-from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
+from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually, told
 from tests.sdk.pulling.pulls import (
     committed,
     each_queue,
@@ -25,12 +25,6 @@ from tests.sdk.pulling.pulls import (
 )
 
 NARROW = "narrow"
-
-
-async def logged(caplog: pytest.LogCaptureFixture, text: str) -> bool:
-    """Whether a line says so; others go on meanwhile."""
-    await asyncio.sleep(0)
-    return text in caplog.text
 
 
 def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -73,7 +67,7 @@ async def test_a_loop_that_pops_waits_while_its_group_pulls_and_goes_on(
         for text in "bc":
             waiting = soon(consumer)
             await switched(narrow, "PULL")
-            await eventually(partial(logged, caplog, "waits until the group is switched back"))
+            await eventually(partial(told, caplog, "waits until the group is switched back"))
             await narrow.send(NARROW, text)
             assert not waiting.done()
             assert levels(caplog) == ["INFO"]
@@ -221,6 +215,6 @@ async def test_a_loop_reads_a_topic_created_again_from_its_first_message(
         await narrow.send(NARROW, [f"new{number}" for number in range(8)])
         late.set()
         kept.release()
-        await eventually(partial(logged, caplog, "created again"))
+        await eventually(partial(told, caplog, "created again"))
         assert await take(consumer, guard, 8) == [f"new{number}" for number in range(8)]
     assert (await committed(narrow, NARROW)) == {0: 8}

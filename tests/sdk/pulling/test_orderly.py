@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from popmq.testing import Broker
-from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
+from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually, has_retried
 from tests.sdk.pulling.pulls import committed, each_queue, handle, later, next_of, pulling, soon, take
 
 pytestmark = pytest.mark.usefixtures("popmq_clock")
@@ -169,11 +169,6 @@ async def test_a_restart_of_the_broker_frees_no_lock_for_long(
         await advance(5.0)
         assert (await other.queues.lock(TOPIC, GROUP, list(range(8)))).queues == ()
         await handle(guard, slow)
-
-
-async def has_retried(client: Any) -> bool:
-    await asyncio.sleep(0)
-    return bool(client.client_stats().retries)
 
 
 async def test_a_queue_whose_lock_is_lost_is_given_up_without_a_commit(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from popmq import Message, errors
-from tests.sdk.conftest import GROUP, TOPIC, Connect
+from tests.sdk.conftest import GROUP, TOPIC
 from tests.sdk.pulling.pulls import committed
 
 pytestmark = pytest.mark.usefixtures("popmq_clock")
@@ -32,24 +32,6 @@ async def test_a_pull_reads_from_an_offset_and_says_where_to_go_on(pulled: Any) 
         ("3", 3, 1),
     ]
     assert (page.status, page.next_offset, page.min_offset, page.max_offset) == ("FOUND", 4, 0, 5)
-
-
-@pytest.mark.parametrize(
-    ("sent", "queue", "offset", "status", "next_offset"),
-    [
-        (0, 0, 0, "NO_MESSAGE_IN_QUEUE", 0),
-        (3, 0, 3, "OFFSET_OVERFLOW_ONE", 3),
-        (3, 0, 13, "OFFSET_OVERFLOW_BADLY", 3),
-        (3, 7, 0, "NO_MATCHED_LOGIC_QUEUE", 0),
-    ],
-)
-async def test_a_status_says_why_there_is_nothing(
-    pulled: Any, sent: int, queue: int, offset: int, status: str, next_offset: int
-) -> None:
-    for number in range(sent):
-        await pulled.send(TOPIC, f"{number}")
-    page = await pulled.pull(TOPIC, "", queue, offset)
-    assert (page.status, page.next_offset, page.deliveries) == (status, next_offset, ())
 
 
 @pytest.mark.parametrize("wanted", [{"tag": "eu"}, {"sql": "TAGS = 'eu'"}])
@@ -138,19 +120,6 @@ async def test_a_message_that_cannot_be_sent_back_is_reported_and_the_rest_is_se
     assert [type(result) for result in refused.value.errors.values()] == [errors.MessageNotFound]
 
 
-async def test_a_queue_is_locked_by_one_client(connect: Connect, pulled: Any) -> None:
-    other = connect()
-    assert (
-        (await pulled.queues.lock(TOPIC, GROUP, [0])).queues,
-        (await other.queues.lock(TOPIC, GROUP, [0])).queues,
-    ) == (
-        (0,),
-        (),
-    )
-    await pulled.queues.unlock(TOPIC, GROUP, [0])
-    assert (await other.queues.lock(TOPIC, GROUP, [0])).queues == (0,)
-
-
 @pytest.mark.slow
 async def test_columns_of_a_range_end_at_its_end_whatever_the_filter_passes_over(pulled: Any) -> None:
     await pulled.send(TOPIC, [Message(f"{number}", tag="ab"[number % 2]) for number in range(10)])
@@ -182,9 +151,3 @@ async def test_columns_of_the_retry_topic_end_at_their_end(pulled: Any) -> None:
     entries = (await pulled.pull_columns(RETRIES, 0, 0)).columns.offset
     page = await pulled.pull_columns(RETRIES, 0, 0, entries[2])
     assert [bytes(body) for body in page.columns.body] == [b"one", b"two"]
-
-
-@pytest.mark.slow
-async def test_a_range_without_length_is_refused(pulled: Any) -> None:
-    with pytest.raises(errors.InvalidField, match="end_offset must be greater than offset"):
-        await pulled.pull_columns(TOPIC, 0, 5, 5)

@@ -13,8 +13,8 @@ import popmq
 from popmq import errors
 from popmq.process_queue import FlowControl
 from popmq.testing import FakeClock
-from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
-from tests.sdk.pulling.pulls import committed, each_queue, handle, later, next_of, pulling, soon, take
+from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually, told
+from tests.sdk.pulling.pulls import cached, committed, each_queue, handle, later, next_of, pulling, soon, take
 
 pytestmark = pytest.mark.usefixtures("popmq_clock")
 
@@ -45,14 +45,9 @@ async def test_a_full_queue_keeps_no_other_one_waiting(client: Any) -> None:
     await each_queue(client, TOPIC, 2, 20)
     async with client.pull_consume(TOPIC, GROUP) as consumer:
         first = await next_of(consumer)
-        await eventually(lambda: caches(consumer, 40))
+        await eventually(lambda: cached(consumer, 40))
         queues = [(await next_of(consumer)).queue for _ in range(8)]
         assert sorted(queues[:2]) == sorted(queues[2:4]) == sorted(queues[4:6]) == sorted({first.queue, *queues})
-
-
-async def caches(consumer: Any, messages: int) -> bool:
-    await asyncio.sleep(0)
-    return bool(sum(state.cached for state in consumer.queues()) == messages)
 
 
 @pytest.mark.slow
@@ -187,14 +182,6 @@ async def test_a_group_that_pops_is_not_pulled(client: Any) -> None:
         await next_of(client.pull_consume(TOPIC, GROUP))
 
 
-async def test_a_group_that_is_pulled_is_not_popped(client: Any, guard: Any) -> None:
-    await client.send(TOPIC, "x")
-    async with client.pull_consume(TOPIC, GROUP) as consumer:
-        await take(consumer, guard, 1)
-    with pytest.raises(errors.WrongConsumeMode):
-        await client.pop(TOPIC, GROUP)
-
-
 async def test_a_consumer_without_its_topic_or_group_says_so(client: Any) -> None:
     with pytest.raises(errors.TopicNotFound, match="nowhere"):
         await next_of(client.pull_consume("nowhere", GROUP))
@@ -230,11 +217,6 @@ async def test_a_slow_handler_stops_the_pulling_at_the_limit_and_one_batch(
         for delivery in out:
             delivery.ack()
         assert len(await take(consumer, guard, 199)) == 199
-
-
-async def told(caplog: pytest.LogCaptureFixture, text: str) -> bool:
-    await asyncio.sleep(0)
-    return text in caplog.text
 
 
 async def held_back(consumer: Any, by: str) -> bool:

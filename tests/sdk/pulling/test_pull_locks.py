@@ -1,12 +1,10 @@
 """Who has the lock of a queue: one client at a time reads it, also while it changes hands."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from popmq.testing import Broker
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.sdk.calling.lossy import LossyWire
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
@@ -24,12 +22,6 @@ from tests.sdk.pulling.pulls import (
 )
 
 pytestmark = pytest.mark.usefixtures("popmq_clock")
-
-
-@pytest.fixture
-def wire(popmq_broker: Broker) -> Iterator[LossyWire]:
-    with LossyWire(popmq_broker.endpoint) as wire:
-        yield wire
 
 
 async def leaves(consumer: Any, queues: int, advance: Any) -> bool:

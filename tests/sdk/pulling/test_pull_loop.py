@@ -16,7 +16,7 @@ from popmq.testing import Broker
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.sdk.calling.lossy import LossyWire, abort_with
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
-from tests.sdk.pulling.pulls import each_queue, handle, next_of, soon, take
+from tests.sdk.pulling.pulls import cached, each_queue, handle, next_of, soon, take
 
 pytestmark = pytest.mark.usefixtures("popmq_clock")
 BUSY = pb.ErrorInfo(code=pb.BUSY, message="too many requests wait", retryable=True, action="retry with backoff")
@@ -160,12 +160,6 @@ async def test_a_paused_consumer_asks_for_nothing_more(
         await handle(guard, await waiting)
         await take(consumer, guard, 2)
         await eventually(lambda: asked_up_to(wire, place, 3))
-
-
-async def cached(consumer: Any, messages: int) -> bool:
-    """Whether the consumer holds so many."""
-    await asyncio.sleep(0)
-    return bool(sum(state.cached for state in consumer.queues()) == messages)
 
 
 async def asked_up_to(wire: WatchedWire, place: tuple[str, int], offset: int) -> bool:

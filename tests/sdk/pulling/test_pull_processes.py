@@ -3,8 +3,6 @@
 import asyncio
 import signal
 import subprocess
-import sys
-import textwrap
 import threading
 from collections import Counter
 from pathlib import Path
@@ -15,8 +13,8 @@ import pytest
 import popmq
 from harness.broker_process import BrokerProcess
 from popmq.testing import Broker, FakeClock
-from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
-from tests.sdk.programs import started
+from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually, has_retried
+from tests.sdk.programs import python
 from tests.sdk.pulling.pulls import committed, each_queue, next_of, pulling, soon, take
 
 pytestmark = pytest.mark.process
@@ -65,13 +63,6 @@ ORDERLY = """
                 print(delivery.queue, delivery.offset, flush=True)
                 signal.pause()
 """
-
-
-def python(code: str, broker: Broker) -> subprocess.Popen[str]:
-    code = textwrap.dedent(code).format(endpoint=broker.endpoint)
-    return started(
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    )
 
 
 def line(worker: subprocess.Popen[str]) -> str:
@@ -136,25 +127,6 @@ async def test_no_task_is_left_when_an_async_client_is_closed(sync_client: popmq
         (await next_of(client.pull_consume(TOPIC, GROUP))).ack()
         assert len(asyncio.all_tasks()) > 8
     assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
-def test_threads_may_share_a_consumer(sync_client: popmq.Client) -> None:
-    sync_client.send(TOPIC, [b"%d" % number for number in range(200)])
-    seen: list[int] = []
-    consumer = sync_client.pull_consume(TOPIC, GROUP, until_idle=0.1)
-
-    def work() -> None:
-        while (delivery := next(consumer, None)) is not None:
-            with delivery:
-                seen.append(int(delivery.body))
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(seen) == list(range(200))
-    assert progress(sync_client) == 200
 
 
 # ── One is killed ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -266,11 +238,6 @@ async def test_a_consumer_may_start_before_its_broker(connect: Connect, client: 
     await asyncio.to_thread(popmq_broker.start)
     assert (await waiting).text() == "x"
     await consumer.close()
-
-
-async def has_retried(client: Any) -> bool:
-    await asyncio.sleep(0)
-    return bool(client.client_stats().retries)
 
 
 async def test_closing_without_a_broker_takes_no_longer_than_a_call_may(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,9 +13,10 @@ from popmq import errors
 from popmq.testing import Broker
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.sdk.calling.lossy import REFUSE, LossyWire
-from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually
+from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually, told
 from tests.sdk.pulling.pulls import (
     asked_for_locks,
+    cached,
     committed,
     each_queue,
     handle,
@@ -34,11 +35,6 @@ pytestmark = pytest.mark.usefixtures("popmq_clock")
 QUICK = popmq.Retry(first=0.001, longest=0.01)
 #: Whoever waits longer than this for a heartbeat has missed a change.
 HEARTBEAT_S = 30.0
-
-
-async def cached(consumer: Any, messages: int) -> bool:
-    await asyncio.sleep(0)
-    return bool(sum(state.cached for state in consumer.queues()) == messages)
 
 
 async def begin(consumer: Any) -> Any:
@@ -227,12 +223,6 @@ async def test_a_topic_that_is_deleted_ends_the_loop(client: Any, guard: Any, ad
 # ── Through a wire that says what a test wants ───────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture
-def wire(popmq_broker: Broker) -> Iterator[LossyWire]:
-    with LossyWire(popmq_broker.endpoint) as wire:
-        yield wire
-
-
 def answer(status: str, next_offset: int) -> Callable[[Any], bytes]:
     """What the wire says instead of the broker."""
     response = pb.PullResponse(status=status, next_offset=next_offset, max_offset=100)
@@ -361,11 +351,6 @@ async def test_one_of_many_consumers_that_start_together_sets_the_start_of_the_g
     assert len(wire.seen["SetConsumeMode"]) == 1
     for consumer in consumers:
         await consumer.close()
-
-
-async def told(caplog: pytest.LogCaptureFixture, text: str) -> bool:
-    await asyncio.sleep(0)
-    return text in caplog.text
 
 
 async def released(advance: Any, client: Any) -> bool:

@@ -80,13 +80,3 @@ async def test_a_delay_of_no_name_and_a_normal_topic_refuse(client: Any) -> None
         await client.send("plain", popmq.Message("x", delay=1.0))
     with pytest.raises(errors.InvalidField, match="both set"):
         await client.send(MAIL, popmq.Message("x", delay=1.0, deliver_at=2e9))
-
-
-@pytest.mark.slow
-async def test_a_message_of_higher_priority_is_delivered_first(client: Any) -> None:
-    await client.topics.create("urgent", type="PRIORITY")
-    await client.send("urgent", [popmq.Message(str(level), priority=level) for level in (0, 9, 4)])
-    deliveries = await client.pop("urgent", GROUP)
-    assert [(delivery.text(), delivery.priority) for delivery in deliveries] == [("9", 9), ("4", 4), ("0", 0)]
-    with pytest.raises(errors.InvalidField):
-        await client.send("urgent", popmq.Message("x", priority=-1))

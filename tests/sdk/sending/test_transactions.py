@@ -2,9 +2,6 @@
 
 import asyncio
 import signal
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable, Sized
 from typing import Any
 
@@ -13,8 +10,8 @@ import pytest
 import popmq
 from popmq import errors
 from popmq.testing import Broker, FakeClock
-from tests.sdk.conftest import GROUP, Connect, eventually
-from tests.sdk.programs import started
+from tests.sdk.conftest import GROUP, Connect, eventually, told
+from tests.sdk.programs import python
 
 TOPIC = "payments"
 
@@ -248,7 +245,7 @@ async def test_a_checker_of_a_topic_that_is_not_there_says_so_and_waits_for_it(
         return "commit"
 
     connect().transactions.on_check("refunds", check)
-    await eventually(lambda: logged(caplog, "checks of transactions of refunds cannot be answered"))
+    await eventually(lambda: told(caplog, "checks of transactions of refunds cannot be answered"))
     await client.topics.create("refunds", type="DELAY")
     await client.send("refunds", popmq.Message("half", transaction=True))
     await until_ended(checks)
@@ -354,14 +351,3 @@ def test_a_producer_that_was_killed_is_asked_after_its_restart(popmq_broker: Bro
     out, err = again.communicate("", timeout=60)
     assert (out, err, again.returncode) == ("", "", 0)
     assert [delivery.text() for delivery in client.pop(TOPIC, GROUP)] == ["paid"]
-
-
-def python(code: str, broker: Broker) -> subprocess.Popen[str]:
-    pipe = subprocess.PIPE
-    code = textwrap.dedent(code).format(endpoint=broker.endpoint)
-    return started(subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe, text=True))
-
-
-async def logged(caplog: pytest.LogCaptureFixture, text: str) -> bool:
-    await asyncio.sleep(0)
-    return text in caplog.text

@@ -6,7 +6,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, codes, handles
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, codes, handles
 
 DLQ = f"%DLQ%{GROUP}"
 
@@ -23,13 +23,6 @@ def changes(shop: Stubs, *entries: pb.InvisibleTimeChange) -> list[pb.InvisibleT
     return list(shop.broker.ChangeInvisibleTime(request, timeout=CALL_S).results)
 
 
-def test_an_acked_message_never_comes_back(either_shop: Stubs, clock: FakeClock) -> None:
-    assert either_shop.ack(popped(either_shop)) == [""]
-    clock.advance(43_200_000)
-    assert bodies(either_shop.pop()) == []
-    assert either_shop.stats().acked == 1
-
-
 @pytest.mark.slow
 def test_the_answer_to_an_ack_without_failures_is_empty(either_shop: Stubs) -> None:
     either_shop.send(b"a", b"b")
@@ -43,19 +36,6 @@ def test_4096_deliveries_are_acked_in_one_request(either_shop: Stubs) -> None:
     taken = handles(either_shop.pop(max_messages=4096))
     assert either_shop.ack(*taken) == [""] * 4096
     assert either_shop.stats().acked == 4096
-
-
-def test_an_uncounted_release_gives_the_attempt_back(stubs: Stubs) -> None:
-    stubs.create_topic(queues=1)
-    stubs.create_group(max_attempts=1)
-    handle = popped(stubs)
-    for _ in range(3):
-        result = stubs.change(handle, release=pb.Release(delay_ms=0, uncounted=True))
-        assert not result.dead_lettered
-        (again,) = stubs.pop().deliveries
-        assert again.attempt == 1
-        handle = again.handle
-    assert stubs.change(handle, release=pb.Release(delay_ms=0)).dead_lettered
 
 
 @pytest.mark.parametrize("reason", ["", "r" * 4096, "é" * 2048, "line\nbreak\0"])

@@ -31,17 +31,6 @@ def message_groups(ledger: Stubs, **fields: Any) -> pb.ListMessageGroupsResponse
     return answer
 
 
-@pytest.mark.slow
-def test_messages_of_one_message_group_come_in_order_and_one_batch_at_a_time(ledger: Stubs) -> None:
-    sent = send(ledger, "a1", "b1", "a2")
-    assert [result.offset for result in sent.results] == [0, 1, 2]
-    first = ledger.pop(LEDGER, max_messages=1)
-    assert bodies(first) == [b"a1"]
-    assert bodies(ledger.pop(LEDGER)) == [b"b1"]
-    ledger.ack(*handles(first))
-    assert bodies(ledger.pop(LEDGER)) == [b"a2"]
-
-
 def test_a_stopped_message_group_is_listed_and_goes_on_when_resumed(ledger: Stubs) -> None:
     send(ledger, "a1", "a2", "b1")
     popped = ledger.pop(LEDGER)

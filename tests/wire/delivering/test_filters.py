@@ -46,18 +46,6 @@ def test_a_pop_by_tag_delivers_messages_with_these_tags(shop: Stubs) -> None:
     assert shop.stats().filtered == 2
 
 
-def test_a_pop_by_sql_delivers_messages_for_which_it_is_true(shop: Stubs) -> None:
-    send(shop, sized(3), sized(7), pb.Message(body=b"none"), sized(12))
-    assert bodies(shop.pop(filter=BIG)) == [b"m7", b"m12"]
-    assert shop.stats().filtered == 2
-
-
-def test_a_pop_that_names_no_filter_uses_the_groups_own(shop: Stubs) -> None:
-    shop.pop(filter=BLUE)
-    send(shop, *tagged("red", "blue"))
-    assert bodies(shop.pop(filter=pb.Filter())) == [b"blue1"]
-
-
 @pytest.mark.parametrize(
     ("filter", "field", "place"),
     [

@@ -32,18 +32,6 @@ def ack_up_to(stubs: Stubs, generation: int, epoch: int) -> pb.AckUpToResponse:
     return answer
 
 
-def renew(stubs: Stubs, generation: int, lease_ms: int = 60_000) -> pb.RenewOwnerResponse:
-    request = pb.RenewOwnerRequest(group=GROUP, owner=OWNER, generation=generation, lease_ms=lease_ms)
-    answer: pb.RenewOwnerResponse = stubs.broker.RenewOwner(request, timeout=CALL_S)
-    return answer
-
-
-def release(stubs: Stubs, generation: int = 0) -> int:
-    request = pb.ReleaseOwnerRequest(group=GROUP, owner=OWNER, generation=generation)
-    answer: pb.ReleaseOwnerResponse = stubs.broker.ReleaseOwner(request, timeout=CALL_S)
-    return answer.released
-
-
 def listed(stubs: Stubs) -> pb.OwnerStats:
     (found,) = stubs.admin.ListOwners(pb.ListOwnersRequest(group=GROUP), timeout=CALL_S).owners
     assert isinstance(found, pb.OwnerStats)
@@ -147,20 +135,6 @@ def test_a_position_beyond_the_end_bounds_nothing(shop: Stubs, generation: int) 
 # ── RenewOwner, AckUpTo, ReleaseOwner ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_renewing_moves_the_lease_of_everything_at_once(shop: Stubs, generation: int, clock: FakeClock) -> None:
-    shop.send(*numbers(6))
-    for part in range(3):
-        seal(shop, generation, part=part, max_messages=2)
-    clock.advance(50_000)
-    renewed = renew(shop, generation, lease_ms=43_200_000)
-    assert (renewed.tokens, renewed.messages) == (3, 6)
-    assert renewed.lease_until_ms == clock.now_ms() + 43_200_000
-    clock.advance(43_199_999)
-    assert bodies(shop.pop()) == []
-    clock.advance(1)
-    assert len(bodies(shop.pop())) == 6
-
-
 def test_ack_up_to_finishes_whole_epochs_and_is_idempotent(shop: Stubs, generation: int) -> None:
     shop.send(*numbers(6))
     for epoch in (1, 2, 3):
@@ -176,29 +150,6 @@ def test_ack_up_to_finishes_whole_epochs_and_is_idempotent(shop: Stubs, generati
     )
     assert (refused.code, refused.info.field) == ("EPOCH_ALREADY_ACKED", "token.epoch")
     assert seal(shop, generation, 3, max_messages=2).replay
-
-
-def test_ack_up_to_is_good_after_the_lease_ran_out(shop: Stubs, generation: int, clock: FakeClock) -> None:
-    shop.send(*numbers(4))
-    seal(shop, generation)
-    clock.advance(3_600_000)
-    assert bodies(shop.pop(max_messages=1)) == numbers(1)
-    finished = ack_up_to(shop, generation, 1)
-    assert (finished.acked, finished.torn) == (3, 1), "what nobody popped meanwhile, and what was popped"
-    assert bodies(shop.pop()) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("given", [True, False], ids=["by its owner", "by an operator"])
-def test_releasing_makes_everything_visible_at_once_and_keeps_the_tokens(
-    shop: Stubs, generation: int, given: bool
-) -> None:
-    shop.send(*numbers(3))
-    sealed = seal(shop, generation)
-    assert release(shop, generation if given else 0) == 3
-    assert bodies(shop.pop(max_messages=1)) == numbers(1)
-    again = seal(shop, generation)
-    assert (bodies(again), again.sealed.torn_stolen) == (bodies(sealed)[1:], 1)
 
 
 def test_owners_are_listed_with_what_they_hold(shop: Stubs, generation: int, clock: FakeClock) -> None:
@@ -221,14 +172,6 @@ def test_owners_are_listed_with_what_they_hold(shop: Stubs, generation: int, clo
     assert shop.stats().owners == 1
     clock.advance(60_000)
     assert (listed(shop).released, listed(shop).tokens) == (True, 1)
-
-
-def test_owners_of_two_groups_with_one_name_are_two(shop: Stubs, generation: int) -> None:
-    shop.create_group("audit")
-    assert shop.attach(OWNER, group="audit").generation == 1
-    assert shop.attach(OWNER).generation == generation + 1
-    answer = shop.admin.ListOwners(pb.ListOwnersRequest(), timeout=CALL_S)
-    assert [(found.group, found.owner) for found in answer.owners] == [("audit", OWNER), (GROUP, OWNER)]
 
 
 # ── WaitAvailable ────────────────────────────────────────────────────────────────────────────────────────────────────

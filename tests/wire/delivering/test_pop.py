@@ -9,7 +9,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_proto.v1 import popmq_pb2_grpc as rpc
 from popmq_server.clock import FakeClock
 from popmq_server.embedded_broker import EmbeddedBroker
-from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, handles
 
 
 def numbers(count: int, start: int = 0) -> list[bytes]:
@@ -30,20 +30,6 @@ def test_a_pop_takes_32_messages_by_default_and_up_to_4096_when_asked(shop: Stub
     answer = shop.pop(max_messages=4096, max_bytes=16 << 20)
     assert len(answer.deliveries) == 4096
     assert answer.rest == 4196 - 32 - 1 - 4096
-
-
-@pytest.mark.mechanism("S1.10", "I.03", "S1.13", "D.30")
-@pytest.mark.slow
-def test_a_leased_message_is_delivered_to_no_other_client_before_its_deadline(
-    either_shop: Stubs, clock: FakeClock
-) -> None:
-    either_shop.send(b"a")
-    assert bodies(either_shop.pop(invisible_ms=5_000)) == [b"a"]
-    clock.advance(4_999)
-    assert bodies(either_shop.pop()) == []
-    clock.advance(1)
-    (again,) = either_shop.pop().deliveries
-    assert (again.message.body, again.attempt) == (b"a", 2)
 
 
 @pytest.mark.slow
@@ -146,20 +132,6 @@ def test_an_empty_answer_in_columns_has_columns_of_no_length(either_shop: Stubs)
 
 def attempt(stubs: Stubs, attempt_id: str = "try-1", client_id: str = "worker-1", **fields: Any) -> pb.PopResponse:
     return stubs.pop(attempt_id=attempt_id, client_id=client_id, **{"max_messages": 3, **fields})
-
-
-@pytest.mark.slow
-def test_a_repeated_pop_returns_its_unfinished_messages_without_counting(shop: Stubs, clock: FakeClock) -> None:
-    shop.send(*numbers(10))
-    first = attempt(shop)
-    assert not first.replay
-    clock.advance(10_000)
-    assert shop.ack(first.deliveries[1].handle) == [""]
-    again = attempt(shop)
-    assert again.replay
-    assert list(again.deliveries) == [first.deliveries[0], first.deliveries[2]]
-    assert (again.popped_ms, again.invisible_until_ms) == (first.popped_ms, first.invisible_until_ms)
-    assert shop.stats().in_flight == 2
 
 
 @pytest.mark.slow

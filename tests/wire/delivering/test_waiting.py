@@ -193,23 +193,15 @@ def test_a_release_in_one_group_wakes_no_pop_of_another(shop: Stubs, parked: Par
     assert bodies(other.result()) == [b"new"]
 
 
-@pytest.mark.slow
-def test_a_deleted_topic_ends_the_waits_on_it(shop: Stubs, parked: Parked) -> None:
+@pytest.mark.parametrize("kind", ["Topic", "Group"])
+def test_a_deleted_topic_or_group_ends_its_waits(shop: Stubs, parked: Parked, kind: str) -> None:
     call = shop.pop_later()
     parked.wait_for(1)
-    shop.admin.DeleteTopic(pb.DeleteTopicRequest(name=TOPIC), timeout=CALL_S)
+    deletion = getattr(pb, f"Delete{kind}Request")(name={"Topic": TOPIC, "Group": GROUP}[kind])
+    getattr(shop.admin, f"Delete{kind}")(deletion, timeout=CALL_S)
     with pytest.raises(grpc.RpcError) as error:
         call.result()
-    assert read_refusal(error.value).code == "TOPIC_NOT_FOUND"
-
-
-def test_a_deleted_group_ends_its_waits(shop: Stubs, parked: Parked) -> None:
-    call = shop.pop_later()
-    parked.wait_for(1)
-    shop.admin.DeleteGroup(pb.DeleteGroupRequest(name=GROUP), timeout=CALL_S)
-    with pytest.raises(grpc.RpcError) as error:
-        call.result()
-    assert read_refusal(error.value).code == "GROUP_NOT_FOUND"
+    assert read_refusal(error.value).code == f"{kind.upper()}_NOT_FOUND"
 
 
 @pytest.mark.slow

@@ -54,26 +54,6 @@ def test_a_client_without_a_session_keeps_what_it_had(shared: Stubs) -> None:
     assert assignment(shared, "stranger") == pb.QueryAssignmentResponse()
 
 
-@pytest.mark.slow
-def test_only_clients_that_read_the_topic_share_it(shared: Stubs) -> None:
-    shared.create_topic("other", queues=8)
-    for client in "abc":
-        beat(shared, client)
-    beat(shared, "d", topics=["other"])
-    assert not assignment(shared, "d").known
-    assert assignment(shared, "d", topic="other").all
-    assert len(queues_of(shared, *"abc")) == 3
-
-
-def test_a_goodbye_ends_a_session_at_once(shared: Stubs) -> None:
-    for client in "abcd":
-        beat(shared, client)
-    beat(shared, "b", goodbye=True)
-    assert not assignment(shared, "b").known
-    assert [bool(assignment(shared, client).queues) for client in "acd"] == [True] * 3
-    beat(shared, "b", goodbye=True)
-
-
 def test_heartbeats_are_asked_for_well_within_a_session(shared: Stubs) -> None:
     assert 0 < beat(shared, "a").interval_ms * 3 <= 120_000
 
@@ -141,11 +121,6 @@ def test_a_client_that_reads_in_either_mode_has_queues_in_both(shared: Stubs, li
         for client in "abcd":
             reads_by(shared, client, *lists)
         assert all(queues_of(shared, *"abcd"))
-
-
-def test_the_version_changes_when_a_client_reads_in_another_mode(shared: Stubs) -> None:
-    versions = {reads_by(shared, "a", field).assignment_version for field in ("topics", "pop_topics", "pull_topics")}
-    assert len(versions) == 3
 
 
 def test_the_three_lists_of_a_heartbeat_have_4096_names_in_all(shared: Stubs) -> None:

@@ -182,14 +182,6 @@ def test_subscriptions_expire_by_default_and_zero_is_never(stubs: Stubs, asked: 
 
 
 @pytest.mark.slow
-def test_a_changed_maximum_of_attempts_counts_for_leased_messages(shop: Stubs) -> None:
-    shop.send(b"a")
-    (handle,) = handles(shop.pop())
-    update_group(shop, name=GROUP, max_attempts=1)
-    assert shop.change(handle, release=pb.Release(delay_ms=0)).dead_lettered
-
-
-@pytest.mark.slow
 def test_groups_are_listed_by_name_and_shown_with_their_numbers(shop: Stubs) -> None:
     create_group(shop, name="a")
     answer = shop.admin.ListGroups(pb.ListGroupsRequest(), timeout=CALL_S)
@@ -240,19 +232,6 @@ def test_browsing_beyond_the_end_is_empty(shop: Stubs, offset: int) -> None:
     shop.send(*(str(number).encode() for number in range(50)))
     page = browse(shop, offset=offset)
     assert (browsed(page), page.next_offset, page.max_offset) == ([], offset, 50)
-
-
-@pytest.mark.slow
-def test_browsing_below_the_first_starts_at_the_first(stubs: Stubs, clock: FakeClock) -> None:
-    create_topic(stubs, name=TOPIC, queues=1, retention=pb.Retention(by_age=True, keep_ms=60_000))
-    stubs.send(b"old")
-    clock.advance(50_000)
-    stubs.send(b"new")
-    clock.advance(70_000)
-    page = browse(stubs)
-    assert page.min_offset > 0, "retention has dropped the oldest"
-    assert page.next_offset >= page.min_offset
-    assert b"old" not in browsed(page)
 
 
 @pytest.mark.mechanism("S1.58", "S2.53")

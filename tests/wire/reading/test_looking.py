@@ -1,15 +1,13 @@
 """Looking at single messages over the wire, and redriving dead letters: what the contract says of them."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.embedded.rules.operate import redrive
 from popmq_server.embedded.state import checkpoints
-from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, check_error, dump, handles
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, check_error, handles
 
 DEAD = f"%DLQ%{GROUP}"
 
@@ -55,18 +53,6 @@ def peek(shop: Stubs, **fields: Any) -> list[pb.Delivery]:
 
 
 @pytest.mark.slow
-def test_all_dead_letters_of_a_group_are_delivered_again(shop: Stubs) -> None:
-    reject(shop, b"a", b"b", b"c")
-    assert shop.stats().dead == 3
-    assert redriven(shop) == pb.RedriveDeadLettersResponse(redriven=3)
-    assert (shop.stats().dead, shop.stats().retry) == (0, 3)
-    answer = shop.pop()
-    assert [(each.message.body, each.attempt) for each in answer.deliveries] == [(b"a", 1), (b"b", 1), (b"c", 1)]
-    assert not any(each.message.HasField("dead_letter") for each in answer.deliveries)
-    assert redriven(shop) == pb.RedriveDeadLettersResponse()
-
-
-@pytest.mark.slow
 def test_dead_letters_are_named_by_offset_and_by_id_and_each_once(shop: Stubs) -> None:
     reject(shop, b"a", b"b", b"c", b"d")
     answer = redriven(shop, offsets=[3, 0, 3, 9], message_ids=["a", "b", "nobody"])
@@ -75,18 +61,6 @@ def test_dead_letters_are_named_by_offset_and_by_id_and_each_once(shop: Stubs) -
         [(-1, "nobody", "MESSAGE_NOT_FOUND"), (9, "", "MESSAGE_NOT_FOUND")],
     )
     assert sorted(bodies(shop.pop())) == [b"a", b"b", b"d"]
-
-
-@pytest.mark.slow
-def test_more_dead_letters_than_a_piece_holds_are_all_done_by_one_call(
-    shop: Stubs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(redrive, "PIECE_LETTERS", 3)
-    texts = [f"{number}".encode() for number in range(20)]
-    reject(shop, *texts)
-    assert redriven(shop, offsets=range(10)).redriven == 10
-    assert redriven(shop).redriven == 10
-    assert sorted(bodies(shop.pop(max_messages=100))) == sorted(texts)
 
 
 def test_one_call_of_why_or_redrive_searches_all_leases(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,17 +79,6 @@ def test_one_call_of_why_or_redrive_searches_all_leases(shop: Stubs, monkeypatch
     assert redriven(shop).redriven == 3
 
 
-def test_a_dead_letter_whose_origin_is_gone_is_a_failure_and_stays(shop: Stubs) -> None:
-    shop.create_topic("gone")
-    reject(shop, b"a")
-    reject(shop, b"b", topic="gone")
-    shop.admin.DeleteTopic(pb.DeleteTopicRequest(name="gone"), timeout=CALL_S)
-    answer = redriven(shop)
-    assert (answer.redriven, failures(answer)) == (1, [(1, "b", "TOPIC_NOT_FOUND")])
-    left = shop.admin.Browse(pb.BrowseRequest(topic=DEAD), timeout=CALL_S).deliveries
-    assert [(each.message.body, each.offset) for each in left] == [(b"b", 1)]
-
-
 @pytest.mark.slow
 def test_a_redrive_may_be_limited_to_one_topic(shop: Stubs) -> None:
     shop.create_topic("other")
@@ -132,18 +95,6 @@ def test_a_redrive_may_be_limited_to_one_topic(shop: Stubs) -> None:
 def keyed(shop: Stubs, text: bytes, *keys: str) -> None:
     message = pb.Message(message_id=text.decode(), body=text, keys=keys, properties={"a": "b"})
     shop.broker.Send(pb.SendRequest(topic=TOPIC, messages=[message]), timeout=CALL_S)
-
-
-def test_a_message_is_looked_up_by_id_and_by_key(shop: Stubs, clock: FakeClock) -> None:
-    keyed(shop, b"a", "k")
-    clock.advance(1_000)
-    keyed(shop, b"b", "k", "l")
-    assert [each.message.body for each in look_up(shop, key="k").deliveries] == [b"b", b"a"]
-    (found,) = look_up(shop, message_id="b").deliveries
-    assert (list(found.message.keys), dict(found.message.properties)) == (["k", "l"], {"a": "b"})
-    assert (found.queue, found.offset, found.stored_ms) == (0, 1, clock.now_ms())
-    assert [each.message.body for each in look_up(shop, key="k", until_ms=clock.now_ms() - 1).deliveries] == [b"a"]
-    assert look_up(shop, key="nobody") == pb.LookUpResponse()
 
 
 @pytest.mark.slow
@@ -190,32 +141,6 @@ def test_the_whole_life_of_a_message_is_reported(shop: Stubs, clock: FakeClock) 
 
 
 # ── Peek ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.slow
-def test_a_look_shows_the_next_pop_and_writes_nothing(shop: Stubs, folder: Path) -> None:
-    shop.send(b"a", b"b", b"c")
-    (first,) = handles(shop.pop(max_messages=1))
-    shop.change(first, release=pb.Release(delay_ms=0))
-    before = dump(folder)
-    shown = [peek(shop), peek(shop), peek(shop, max_messages=1)]
-    assert dump(folder) == before
-    assert shown[0] == shown[1] == [*shown[2], *shown[0][1:]]
-    got = shop.pop().deliveries
-    fields = ("queue", "offset", "attempt", "stored_ms")
-    assert [[getattr(each, name) for name in fields] for each in got] == [
-        [getattr(each, name) for name in fields] for each in shown[0]
-    ]
-    assert [each.message for each in got] == [each.message for each in shown[0]]
-
-
-def test_a_look_with_a_filter_does_not_fix_it(shop: Stubs) -> None:
-    shop.broker.Send(
-        pb.SendRequest(topic=TOPIC, messages=[pb.Message(body=b"a", tag="red"), pb.Message(body=b"b", tag="blue")]),
-        timeout=CALL_S,
-    )
-    assert [each.message.body for each in peek(shop, filter=pb.Filter(tag="blue"))] == [b"b"]
-    assert bodies(shop.pop(filter=pb.Filter(tag="red"))) == [b"a"]
 
 
 # ── Retry topics by name ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -125,14 +125,6 @@ def test_a_pull_waits_for_its_queue(feed: Stubs, parked: Parked, clock: FakeCloc
     assert bodies(calls[2].result()) == [b"b"]
 
 
-def test_a_cancelled_pull_leaves_nothing(feed: Stubs, parked: Parked) -> None:
-    call = feed.broker.Pull.future(pull_request(wait_ms=60_000), timeout=CALL_S)
-    parked.wait_for(1)
-    call.cancel()
-    feed.send(b"a")
-    assert bodies(pull(feed)) == [b"a"]
-
-
 # ── Offsets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -283,18 +275,6 @@ def test_the_share_number_of_the_topic_wins_over_the_groups(stubs: Stubs) -> Non
     assert list(assignment(stubs, "a").queues) == [0, 1, 2, 3]
 
 
-def test_the_version_changes_with_the_mode_the_share_number_and_the_queues(feed: Stubs) -> None:
-    versions = [beat(feed, "a")]
-    for mode, share_number in ((pb.POP, 0), (pb.POP, 1), (pb.PULL, 1)):
-        switch(feed, mode, share_number=share_number)
-        versions.append(beat(feed, "a"))
-    assert len(set(versions)) == 4
-    switch(feed, pb.PULL)
-    assert beat(feed, "a") == versions[0]
-    feed.admin.UpdateTopic(pb.UpdateTopicRequest(topic=pb.Topic(name=TOPIC, queues=16)), timeout=CALL_S)
-    assert beat(feed, "a") not in versions
-
-
 @pytest.mark.slow
 def test_queues_are_locked_for_one_client_and_free_after_a_restart(
     feed: Stubs, folder: Path, broker: EmbeddedBroker, clock: FakeClock
@@ -308,13 +288,6 @@ def test_queues_are_locked_for_one_client_and_free_after_a_restart(
     broker.stop()
     with EmbeddedBroker(folder, clock=clock, sync="none") as again, Stubs(again.endpoint) as stubs:
         assert lock(stubs, "c", 0, 1) == [0, 1]
-
-
-def test_a_goodbye_frees_the_queues_of_a_client(feed: Stubs) -> None:
-    beat(feed, "a")
-    lock(feed, "a", 0, 1)
-    beat(feed, "a", goodbye=True)
-    assert lock(feed, "b", 0, 1) == [0, 1]
 
 
 def test_sessions_of_all_groups_and_streams_are_listed_together(feed: Stubs, clock: FakeClock) -> None:

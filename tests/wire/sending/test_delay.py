@@ -8,7 +8,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.values.message import TIME_MS_MAX
-from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, codes, refusal
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, codes
 
 LATER = "later"
 SECOND, YEAR = 1_000, 365 * 86_400_000
@@ -30,11 +30,6 @@ def send(stubs: Stubs, *messages: pb.Message, topic: str = LATER, **fields: Any)
 
 def message(text: bytes, **fields: Any) -> pb.Message:
     return pb.Message(message_id=text.decode(), body=text, **fields)
-
-
-def recall(stubs: Stubs, handle: str, topic: str = LATER) -> str:
-    answer: pb.RecallResponse = stubs.broker.Recall(pb.RecallRequest(topic=topic, recall_handle=handle), timeout=CALL_S)
-    return answer.message_id
 
 
 def listed(stubs: Stubs, **asked: Any) -> pb.ListDelayedResponse:
@@ -111,17 +106,6 @@ def test_a_normal_topic_takes_no_delayed_and_no_half_messages(shop: Stubs, field
     results = send(shop, message(b"a", **fields), message(b"b"), topic=TOPIC)
     assert codes(results) == ["INVALID_FIELD", ""]
     assert results[0].error.field == f"messages[0].{next(iter(fields))}"
-
-
-def test_a_recalled_message_is_not_delivered_and_a_second_recall_is_refused(later: Stubs, clock: FakeClock) -> None:
-    first, second = send(later, message(b"a", delay_ms=SECOND), message(b"b", delay_ms=SECOND))
-    assert recall(later, first.recall_handle) == "a"
-    again = refusal(later.broker.Recall, pb.RecallRequest(topic=LATER, recall_handle=first.recall_handle))
-    assert (again.code, again.info.field) == ("MESSAGE_NOT_FOUND", "recall_handle")
-    clock.advance(SECOND)
-    assert bodies(later.pop(LATER)) == [b"b"]
-    gone = refusal(later.broker.Recall, pb.RecallRequest(topic=LATER, recall_handle=second.recall_handle))
-    assert gone.code == "MESSAGE_NOT_FOUND", "it was delivered"
 
 
 def test_lists_are_soonest_first_by_topic_or_of_all(later: Stubs, clock: FakeClock) -> None:

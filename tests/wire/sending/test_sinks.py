@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, refusal
+from tests.wire.stubs import CALL_S, TOPIC, Stubs, bodies, refusal
 
 SINK = "job"
 
@@ -92,12 +92,3 @@ def test_a_dropped_stage_cannot_be_committed(shop: Stubs) -> None:
     assert shop.broker.DropStages(dropped, timeout=CALL_S).dropped == 1
     refused = refusal(shop.broker.CommitBatch, committing(("a", 1)))
     assert (refused.code, refused.info.field) == ("STAGE_NOT_FOUND", "stages[0]")
-
-
-def test_numbers_of_topics_and_groups_count_a_staged_message_once_it_is_published(shop: Stubs) -> None:
-    shop.pop()
-    stage(shop, b"1", b"2")
-    assert shop.stats().ready == 0
-    commit(shop, ("a", 2))
-    available = pb.WaitAvailableRequest(topic=TOPIC, group=GROUP, min_ready=2, wait_ms=10_000)
-    assert shop.broker.WaitAvailable(available, timeout=CALL_S).ready == 2
