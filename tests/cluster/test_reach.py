@@ -9,7 +9,7 @@ import pytest
 
 from popmq_remoting import Cluster, ClusterSettings
 from popmq_server.cluster.brokers import Brokers
-from popmq_server.cluster.reach import AGAIN_S, QUIET_S, WAIT_S, Reach
+from popmq_server.cluster.gateway.reach import AGAIN_S, QUIET_S, WAIT_S, Reach
 from popmq_server.errors import Refused
 from tests.remoting.fake.cluster import FakeCluster
 from tests.remoting.jumping import jumping, passed

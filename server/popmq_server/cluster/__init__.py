@@ -1,6 +1,6 @@
 """The cluster engine: the contract of contract/ in front of an Apache RocketMQ 5 cluster. It keeps nothing.
 
-    process/ ─▶ life ─▶ engine ─▶ a part for each family of operations
+    process/ ─▶ gateway/life ─▶ engine ─▶ a part for each family of operations
                                     sending/    sends, and where they go
                                     popping/    pops, waits, acks, dead letters, session leases
                         shared      what all parts stand on:
@@ -21,9 +21,14 @@
       gathering         single sends of one turn of the event loop → requests
       refusals          RocketMQ's response codes → refusals of the contract
       promises          what this engine lacks, and what it promises less
-      access            settings → how the cluster is reached
 
-It imports contract/, values/ and popmq_remoting, and nothing of embedded/.
+    gateway/            what is around the engine in its process:
+      life                its start and its end
+      access              settings → how the cluster is reached; files that are replaced
+      reach               whether it is reached, for /readyz and the log
+      counting            what its metrics show
+
+It imports contract/, values/, monitoring/ and popmq_remoting, and nothing of embedded/.
 
 See docs/decisions/0051-a-gateway-keeps-nothing.md and docs/decisions/0052-the-engine-over-a-cluster.md.
 """

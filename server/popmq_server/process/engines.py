@@ -16,7 +16,7 @@ def _embedded(options: Options, clock: Clock, metrics: Metrics, room: RoomForAns
 
 
 def _rocketmq(options: Options, clock: Clock, metrics: Metrics, room: RoomForAnswers, note_faults: bool) -> Life:
-    from popmq_server.cluster.life import ClusterLife
+    from popmq_server.cluster.gateway.life import ClusterLife
 
     return ClusterLife(options, clock, metrics)
 

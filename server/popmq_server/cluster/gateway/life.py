@@ -8,10 +8,10 @@ import socket
 from popmq_remoting import Cluster
 from popmq_remoting.errors import BadFormat
 from popmq_server.clock import Clock, stopwatch
-from popmq_server.cluster.access import ReplacedFiles, cluster_settings, handle_secrets
-from popmq_server.cluster.counting import broker_numbers, counted, members, parked
 from popmq_server.cluster.engine import ClusterEngine
-from popmq_server.cluster.reach import Reach
+from popmq_server.cluster.gateway.access import ReplacedFiles, cluster_settings, handle_secrets
+from popmq_server.cluster.gateway.counting import broker_numbers, counted, members, parked
+from popmq_server.cluster.gateway.reach import Reach
 from popmq_server.contract.life import EngineNumbers, GatewayNumbers, Kept, Words
 from popmq_server.errors import StartError
 from popmq_server.monitoring.gateway_metrics import GatewayMetrics
