@@ -16,9 +16,13 @@ from popmq_remoting.connection.link import OnRequest
 from popmq_server.cluster import promises
 from popmq_server.cluster.catalog.group_changes import BY_GROUP_CHANGES, GroupChanges
 from popmq_server.cluster.catalog.topic_changes import BY_TOPIC_CHANGES, TopicChanges
+from popmq_server.cluster.members.clients import BY_CLIENTS, ClientLists
+from popmq_server.cluster.members.locks import BY_LOCKS, Locks
+from popmq_server.cluster.members.members import BY_MEMBERS, Members
 from popmq_server.cluster.popping.acks import BY_ACKS, Acks
 from popmq_server.cluster.popping.dead import DeadLetters
 from popmq_server.cluster.popping.pops import Pops
+from popmq_server.cluster.popping.sessions import BY_SESSION_LEASES, SessionLeases
 from popmq_server.cluster.popping.starts import Starts
 from popmq_server.cluster.pulling.available import Availability
 from popmq_server.cluster.pulling.offsets import BY_OFFSETS, Offsets
@@ -35,6 +39,7 @@ from popmq_server.contract.commands import Available, Pop, Popped, Pull, Pulled,
 from popmq_server.contract.commands.numbers import EngineInfo
 from popmq_server.contract.operations import A, Command, Handled, Operation, Query
 from popmq_server.errors import Refused
+from popmq_server.options import MEMBER_CONNECTIONS
 
 Handler = Callable[[Any], Coroutine[object, object, Any]]  # each class of operations has its own types
 
@@ -46,9 +51,19 @@ def _bound(part: object, handled: Handled[Any]) -> dict[type[Operation[object]],
 
 
 class ClusterEngine:
-    """`cluster`: connected, or not yet; closed by its owner. `name`: of the RocketMQ cluster."""
+    """`cluster`: connected, or not yet; closed by its owner. `name`: of the RocketMQ cluster.
 
-    def __init__(self, cluster: Cluster, secrets: Secrets, now_ms: Callable[[], int], name: str = "") -> None:
+    `members_max`: clients with member connections.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        secrets: Secrets,
+        now_ms: Callable[[], int],
+        name: str = "",
+        members_max: int = MEMBER_CONNECTIONS,
+    ) -> None:
         self.shared = shared = Shared(cluster, secrets, now_ms, name)
         self.dead = dead = DeadLetters(shared.brokers, now_ms)
         self.sends = Sends(shared)
@@ -58,8 +73,9 @@ class ClusterEngine:
         retries = RetryTopics(shared, positions)
         self.pulls = Pulls(shared, positions, retries)
         self._availability = Availability(shared, positions, self.pops.waits)
-
         self.producers = Producers(shared)
+        locks = Locks(shared)
+        self.members = Members(shared, locks, members_max)
         self._asked: dict[int, OnRequest] = {RequestCode.CHECK_TRANSACTION_STATE: self.producers.asked}
         cluster.introduce(self.producers.heartbeat, self._answer)
         self.ends = Ends(shared)
@@ -69,6 +85,10 @@ class ClusterEngine:
             **_bound(self.acks, BY_ACKS),
             **_bound(self.ends, BY_ENDS),
             **_bound(Recalls(shared), BY_RECALLS),
+            **_bound(SessionLeases(shared, self.pops.held), BY_SESSION_LEASES),
+            **_bound(self.members, BY_MEMBERS),
+            **_bound(locks, BY_LOCKS),
+            **_bound(ClientLists(shared, self.members.sessions, self.producers), BY_CLIENTS),
             **_bound(Offsets(shared, positions, retries), BY_OFFSETS),
             **_bound(TopicChanges(shared), BY_TOPIC_CHANGES),
             **_bound(GroupChanges(shared), BY_GROUP_CHANGES),
@@ -114,7 +134,6 @@ class ClusterEngine:
         """Answers calls that wait: the process stops."""
         self.pops.close_waits()
         self.pulls.close_waits()
-
         self.producers.close()
 
     async def close(self) -> None:

@@ -55,7 +55,8 @@ class FakeBroker(FakeServer):
         #: (client id, groups) of each heartbeat's connection.
         self.members: dict[Client, dict[str, Any]] = {}
         self.modes: dict[str, dict[str, dict[str, Any]]] = {}
-        self.locks: dict[tuple[str, str, int], str] = {}
+        #: Who has locked a queue, and until when.
+        self.locks: dict[tuple[str, str, int], tuple[str, int]] = {}
         #: Half messages by their offset in the half queue, and what ended them.
         self.halves: dict[int, Record] = {}
         super().__init__(self._table(), secrets)
@@ -89,6 +90,7 @@ class FakeBroker(FakeServer):
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._member_ids,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._connections,
             RequestCode.SET_MESSAGE_REQUEST_MODE: self._set_mode,
             RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self._get_modes,
             RequestCode.LOCK_BATCH_MQ: self._lock,
@@ -341,7 +343,12 @@ class FakeBroker(FakeServer):
     # ── Clients ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _heartbeat(self, client: Client, request: Request) -> Response:
-        self.members[client] = json.loads(request.body)
+        """A group that a later heartbeat leaves out stays, until it is unregistered."""
+        said, known = json.loads(request.body), self.members.get(client)
+        for kind in ("consumerDataSet", "producerDataSet") if known else ():
+            named = {each["groupName"] for each in said[kind]}
+            said[kind] += [each for each in self.members[client][kind] if each["groupName"] not in named]
+        self.members[client] = said
         return ok()
 
     def _unregister(self, client: Client, request: Request) -> Response:
@@ -352,16 +359,29 @@ class FakeBroker(FakeServer):
         return ok()
 
     def _member_ids(self, client: Client, request: Request) -> Response:
-        ids = sorted(
+        ids = self._consumers(request)
+        if not ids:
+            return Response(ResponseCode.SYSTEM_ERROR, "no consumer for this group")
+        return ok(json.dumps({"consumerIdList": ids}).encode())
+
+    def _consumers(self, request: Request) -> list[str]:
+        """Ids of the members of a group that are connected."""
+        return sorted(
             said["clientID"]
             for member, said in self.members.items()
             if member in self.clients
             for each in said["consumerDataSet"]
             if each["groupName"] == request.fields["consumerGroup"]
         )
-        if not ids:
-            return Response(ResponseCode.SYSTEM_ERROR, "no consumer for this group")
-        return ok(json.dumps({"consumerIdList": ids}).encode())
+
+    def _connections(self, client: Client, request: Request) -> Response:
+        found = [
+            {"clientId": id, "clientAddr": "127.0.0.1:1", "language": "PYTHON", "version": 479}
+            for id in self._consumers(request)
+        ]
+        if not found:
+            return Response(ResponseCode.CONSUMER_NOT_ONLINE, "the consumer group not online")
+        return ok(json.dumps({"connectionSet": found}).encode())
 
     def _set_mode(self, client: Client, request: Request) -> Response:
         said = json.loads(request.body)
@@ -373,16 +393,25 @@ class FakeBroker(FakeServer):
         return ok(json.dumps({"messageRequestModeMap": self.modes}).encode())
 
     def _lock(self, client: Client, request: Request) -> Response:
-        said = json.loads(request.body)
-        free = [queue for queue in said["mqSet"] if self.locks.setdefault(_key(said, queue), said["clientId"])]
-        mine = [queue for queue in free if self.locks[_key(said, queue)] == said["clientId"]]
+        said, now_ms = json.loads(request.body), self.log.now_ms()
+        mine = []
+        for queue in said["mqSet"]:
+            holder, until_ms = self.locks.get(_key(said, queue), ("", 0))
+            if holder == said["clientId"] or until_ms <= now_ms:
+                self.locks[_key(said, queue)] = said["clientId"], now_ms + 60_000
+                mine.append(queue)
         return ok(json.dumps({"lockOKMQSet": mine}).encode())
 
     def _unlock(self, client: Client, request: Request) -> Response:
         said = json.loads(request.body)
         for queue in said["mqSet"]:
-            self.locks.pop(_key(said, queue), None)
+            if self.locks.get(_key(said, queue), ("", 0))[0] == said["clientId"]:
+                del self.locks[_key(said, queue)]
         return ok()
+
+
+def _key(said: dict[str, Any], queue: dict[str, Any]) -> tuple[str, str, int]:
+    return said["consumerGroup"], queue["topic"], queue["queueId"]
 
 
 def _is_tagged(record: Record, fields: Mapping[str, str]) -> bool:
@@ -390,7 +419,3 @@ def _is_tagged(record: Record, fields: Mapping[str, str]) -> bool:
     if fields["subscription"] == "*" or fields["expressionType"] != "TAG":
         return True
     return len(record.property("TAGS")) in {len(tag.strip()) for tag in fields["subscription"].split("||")}
-
-
-def _key(said: dict[str, Any], queue: dict[str, Any]) -> tuple[str, str, int]:
-    return said["consumerGroup"], queue["topic"], queue["queueId"]

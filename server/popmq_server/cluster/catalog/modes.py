@@ -30,6 +30,11 @@ class Modes:
         known = await self._known.get(_ALL)
         return known.get((topic.broker_name, names.broker_group(group)), Subscription())
 
+    async def of_name(self, topic: str, group: str) -> Subscription:
+        """The same of a topic that need not exist. Both as PopMQ calls them. Raises Refused INVALID_FIELD too."""
+        known = await self._known.get(_ALL)
+        return known.get((names.broker_topic(topic, "topics"), names.broker_group(group)), Subscription())
+
     async def expect(self, topic: KnownTopic, group: Group, mode: str) -> Subscription:
         """The same. Raises Refused WRONG_CONSUME_MODE if the group reads the topic in the other mode."""
         found = await self.of(topic, group.name)

@@ -39,7 +39,9 @@ class ClusterLife:
         except BadFormat as error:
             raise StartError(str(error)) from None
         options = self._options
-        self.engine = ClusterEngine(self._cluster, secrets, self._clock.wall_ms, options.cluster)
+        self.engine = ClusterEngine(
+            self._cluster, secrets, self._clock.wall_ms, options.cluster, options.member_connections
+        )
         self._files = ReplacedFiles(options, self._cluster, secrets)
         self._reach = Reach(self.engine.shared.brokers, options.namesrv, options.cluster, stopwatch)
         self._reach.start()

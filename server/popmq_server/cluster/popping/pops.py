@@ -27,7 +27,7 @@ from popmq_server.cluster.layout import QueuePlace
 from popmq_server.cluster.messages.from_broker import message_bytes
 from popmq_server.cluster.popping.attempts import Attempts, key_of
 from popmq_server.cluster.popping.dead import USED_UP, DeadLetters
-from popmq_server.cluster.popping.sessions import RELEASED_MS, SESSION_MS, Held
+from popmq_server.cluster.popping.sessions import SESSION_MS, Held, given_back
 from popmq_server.cluster.popping.starts import Starts
 from popmq_server.cluster.popping.waits import LineKey, Waits
 from popmq_server.cluster.refusals import Asked, lacks_group
@@ -280,11 +280,9 @@ class Pops:
 
     def _release(self, deliveries: Iterable[SignedDelivery], group: str) -> None:
         for delivery in deliveries:
-            self._background.start("the release of a message that nobody has taken", self._back(delivery, group))
-
-    async def _back(self, delivery: SignedDelivery, group: str) -> None:
-        request = popping.change(delivery.topic, names.broker_group(group), delivery.handle, RELEASED_MS)
-        await self._brokers.call(Asked(delivery.handle.broker, group=group), request, succeeded)
+            self._background.start(
+                "the release of a message that nobody has taken", given_back(self._brokers, delivery, group)
+            )
 
     def close_waits(self) -> None:
         """Answers the pops that wait: the process stops."""

@@ -5,8 +5,18 @@ holds is remembered here only to give it back early: when the gateway sees that 
 after RELEASED_MS. After a gateway's death they end by themselves.
 """
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Iterable
+
+from popmq_remoting.requests import popping
+from popmq_server.cluster import names
+from popmq_server.cluster.brokers import Brokers, in_lanes, succeeded
+from popmq_server.cluster.refusals import Asked
+from popmq_server.cluster.shared import Shared
+from popmq_server.cluster.signed.handles import SignedDelivery
+from popmq_server.contract.commands import ReleaseSession, RenewSession, queries
+from popmq_server.errors import Refused
 
 #: consumeTimeoutMinute, as RocketMQ has it by default.
 SESSION_MS = 15 * 60_000
@@ -64,3 +74,43 @@ class Held:
             if self._handles[handle][1:] == (group, message_id):
                 return handle
         return ""
+
+
+class SessionLeases:
+    """The contract's calls about them, for what this process delivered."""
+
+    def __init__(self, shared: Shared, held: Held) -> None:
+        self._brokers, self._handles, self._held = shared.brokers, shared.handles, held
+
+    async def renew(self, command: RenewSession) -> int:
+        """Their leases are as long as they can be from the start."""
+        return 0
+
+    async def release(self, command: ReleaseSession) -> int:
+        """The client has ended: others get its messages. What a broker refuses comes again after its lease."""
+        held = self._held.leave(command.client)
+
+        async def one(each: tuple[str, str]) -> None:
+            handle, group = each
+            with contextlib.suppress(Refused):
+                await given_back(self._brokers, self._handles.read(handle, group), group)
+
+        await in_lanes(held, one)
+        return len(held)
+
+    async def handle_of(self, query: queries.SessionHandle) -> str:
+        """ "" also for what another gateway delivered: then the client's repeat ends."""
+        return self._held.handle_of(query.client, query.group, query.message_id)
+
+
+async def given_back(brokers: Brokers, delivery: SignedDelivery, group: str) -> None:
+    """Ends a lease soon. Raises Refused."""
+    request = popping.change(delivery.topic, names.broker_group(group), delivery.handle, RELEASED_MS)
+    await brokers.call(Asked(delivery.handle.broker, group=group), request, succeeded)
+
+
+BY_SESSION_LEASES = (
+    RenewSession.awaited_by(SessionLeases.renew)
+    | ReleaseSession.awaited_by(SessionLeases.release)
+    | queries.SessionHandle.awaited_by(SessionLeases.handle_of)
+)

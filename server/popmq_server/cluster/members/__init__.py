@@ -1,0 +1,1 @@
+"""Clients of groups as brokers know them: sessions, member connections, assignments of queues, and their locks."""
