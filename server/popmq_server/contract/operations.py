@@ -12,9 +12,9 @@ A class says once what everybody has to know about it:
     await engine.execute(Ack("g", handles))            has the type Acked
     Ack.by(lease.ack)                                  its handler in an engine: takes an Ack, returns an Acked
 
-A type checker refuses a class without a lane, without `needs`, and without Listed; Listed refuses one that is not in
-EveryOperation (commands/__init__.py), and the embedded engine refuses a member of EveryOperation without a handler
-(loop/broker.py).
+A type checker refuses a class without a lane, without `needs`, and without Listed (commands/listed.py), which refuses
+one that is not in the list of all, EveryOperation (commands/__init__.py). The embedded engine refuses a member of that
+list without a handler (loop/broker.py).
 
 See docs/decisions/0049-commands-declared-once.md.
 """
@@ -24,18 +24,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Generic, Never, Self, TypeVar, dataclass_transform
+from typing import ClassVar, Generic, Never, Self, TypeVar, dataclass_transform
 
 from popmq_server.contract.capabilities import Capability
 from popmq_server.contract.rights import NOBODY, Caller, Needs
 
-if TYPE_CHECKING:
-    from popmq_server.contract.commands import EveryOperation
-
 #: The answer of an operation.
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
-O = TypeVar("O", bound="EveryOperation")  # noqa: E741 - an operation
 H_contra = TypeVar("H_contra", contravariant=True)
 H1 = TypeVar("H1")
 H2 = TypeVar("H2")
@@ -76,7 +72,7 @@ class Declared:
 
     @abstractmethod
     def _is_listed(self) -> None:
-        """Written in Listed: without it no object of the class can be made."""
+        """Written in the mark of a list: without it no object of the class can be made."""
 
     def needed(self) -> tuple[Capability, ...]:
         """The capabilities that this one needs; a class may look into its fields."""
@@ -89,12 +85,6 @@ class Declared:
     def narrowed(self, caller: Caller) -> Self:
         """The same, limited to what the caller's key may reach, where only the store knows. Not called without keys."""
         return self
-
-
-class Listed(Declared, Generic[O]):
-    """Says that a class is a member of EveryOperation, with its own name: `Listed["Ack"]`."""
-
-    def _is_listed(self) -> None: ...
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))

@@ -11,7 +11,8 @@ from tests.sources import ROOT
 HEAD = """
 from popmq_server.contract.commands import Ack, Acked, EveryOperation, Send
 from popmq_server.contract.engine import Engine
-from popmq_server.contract.operations import LANE_ACK, Command, Handled, Listed
+from popmq_server.contract.commands.listed import Listed
+from popmq_server.contract.operations import LANE_ACK, Command, Handled
 from popmq_server.contract.rights import ADMIN, Needs
 from popmq_server.embedded.loop.broker import _EVERY
 from popmq_server.embedded.rules.sending import send

@@ -15,7 +15,8 @@ from popmq_server.contract.capabilities import (
     UNIQUE_IDS,
     Capability,
 )
-from popmq_server.contract.operations import LANE_ACK, Command, Listed
+from popmq_server.contract.commands.listed import Listed
+from popmq_server.contract.operations import LANE_ACK, Command
 from popmq_server.contract.rights import ADMIN, Needs
 from popmq_server.values.records import Group, Topic
 

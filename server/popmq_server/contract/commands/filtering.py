@@ -1,7 +1,8 @@
 """Commands on filters: see subscription.py."""
 
 from popmq_server.contract.capabilities import FILTERS
-from popmq_server.contract.operations import LANE_ACK, Command, Listed
+from popmq_server.contract.commands.listed import Listed
+from popmq_server.contract.operations import LANE_ACK, Command
 from popmq_server.contract.rights import Needs, receives
 from popmq_server.values.records import Subscription
 

@@ -3,8 +3,9 @@
 from typing import NamedTuple
 
 from popmq_server.contract.capabilities import DEAD_LETTER_REASONS, DISCARD, LOOK_UP, PEEK, REDRIVE, SEARCH, WHY
+from popmq_server.contract.commands.listed import Listed
 from popmq_server.contract.commands.messages import ReadRow
-from popmq_server.contract.operations import LANE_POP, Command, Listed, Query
+from popmq_server.contract.operations import LANE_POP, Command, Query
 from popmq_server.contract.rights import ADMIN, Caller, Needs, covers, looks, receives
 from popmq_server.errors import Refused
 from popmq_server.values.message import dead_letter_topic

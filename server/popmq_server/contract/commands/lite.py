@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 from popmq_server.contract.capabilities import LITE
-from popmq_server.contract.operations import LANE_POP, Command, Listed
+from popmq_server.contract.commands.listed import Listed
+from popmq_server.contract.operations import LANE_POP, Command
 from popmq_server.contract.rights import Needs, receives
 
 

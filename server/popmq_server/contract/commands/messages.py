@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import NamedTuple, Self, cast
 
 from popmq_server.contract.capabilities import END_LEASE, LITE, MESSAGE_GROUPS, OWNERS, Capability
-from popmq_server.contract.operations import LANE_ACK, LANE_POP, LANE_SEND, Command, Listed
+from popmq_server.contract.commands.listed import Listed
+from popmq_server.contract.operations import LANE_ACK, LANE_POP, LANE_SEND, Command
 from popmq_server.contract.rights import ADMIN, Caller, Needs, receives, receives_from, sends
 from popmq_server.errors import Refused
 from popmq_server.values.handles import Handle

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import NamedTuple, Self
 
 from popmq_server.contract.capabilities import OWNERS, WAIT_AVAILABLE
+from popmq_server.contract.commands.listed import Listed
 from popmq_server.contract.commands.messages import Position
-from popmq_server.contract.operations import LANE_ACK, Command, Listed
+from popmq_server.contract.operations import LANE_ACK, Command
 from popmq_server.contract.rights import Caller, Needs, receives, receives_from
 from popmq_server.values.reach import EVERYWHERE, Reach
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from popmq_server.contract.capabilities import PULL, RESET_OFFSETS
+from popmq_server.contract.commands.listed import Listed
 from popmq_server.contract.commands.messages import Changed, ReadRow
-from popmq_server.contract.operations import LANE_ACK, LANE_POP, Command, Listed
+from popmq_server.contract.operations import LANE_ACK, LANE_POP, Command
 from popmq_server.contract.rights import ADMIN, Needs, receives
 from popmq_server.errors import Refused
 from popmq_server.values.records import Subscription

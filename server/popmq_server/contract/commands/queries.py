@@ -21,6 +21,7 @@ from popmq_server.contract.capabilities import (
     OWNERS,
     SCHEDULES,
 )
+from popmq_server.contract.commands.listed import Listed
 from popmq_server.contract.commands.numbers import (
     CountedRows,
     DelayedMessage,
@@ -36,7 +37,7 @@ from popmq_server.contract.commands.numbers import (
     StoreNumbers,
     TopicNumbers,
 )
-from popmq_server.contract.operations import Listed, Query
+from popmq_server.contract.operations import Query
 from popmq_server.contract.rights import (
     ADMIN,
     KNOWN,

@@ -6,8 +6,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from popmq_server.contract.capabilities import QUEUE_LOCKS
+from popmq_server.contract.commands.listed import Listed
 from popmq_server.contract.commands.numbers import ClientNumbers
-from popmq_server.contract.operations import LANE_ACK, Command, Listed, Query
+from popmq_server.contract.operations import LANE_ACK, Command, Query
 from popmq_server.contract.rights import KNOWN, Needs, named_group, receives
 
 #: How often a client sends heartbeats.

@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import NamedTuple, Self
 
 from popmq_server.contract.capabilities import STAGES
+from popmq_server.contract.commands.listed import Listed
 from popmq_server.contract.commands.messages import Entries
-from popmq_server.contract.operations import LANE_ACK, LANE_SEND, Command, Listed
+from popmq_server.contract.operations import LANE_ACK, LANE_SEND, Command
 from popmq_server.contract.rights import ADMIN, Caller, Needs, sends
 from popmq_server.errors import Refused
 

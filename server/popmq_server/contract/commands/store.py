@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 from popmq_server.contract.capabilities import MAX_SIZE
-from popmq_server.contract.operations import LANE_ACK, Command, Listed
+from popmq_server.contract.commands.listed import Listed
+from popmq_server.contract.operations import LANE_ACK, Command
 from popmq_server.contract.rights import ADMIN, Needs
 
 

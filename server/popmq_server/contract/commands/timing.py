@@ -8,8 +8,9 @@ Recall handles and transaction ids are the texts that Send returned; the engine 
 from typing import NamedTuple
 
 from popmq_server.contract.capabilities import RECALL, SCHEDULES, TRANSACTIONS
+from popmq_server.contract.commands.listed import Listed
 from popmq_server.contract.commands.messages import NewMessage, Place
-from popmq_server.contract.operations import LANE_ACK, LANE_SEND, Command, Listed, Query
+from popmq_server.contract.operations import LANE_ACK, LANE_SEND, Command, Query
 from popmq_server.contract.rights import ADMIN, Needs, sends
 from popmq_server.errors import Refused
 from popmq_server.values.records import Schedule
