@@ -29,7 +29,7 @@ from popmq_server.embedded import operations
 from popmq_server.embedded.loop import listings
 from popmq_server.embedded.store.store import Store
 from popmq_server.embedded.writer.core import Core
-from popmq_server.values.handles import Handle
+from popmq_server.values.handles import make_handle
 
 MAP_BYTES = 64 << 30
 COMMIT = 1_000
@@ -134,7 +134,7 @@ class _Bench:
 
     def pop(self) -> float:
         took, (popped,) = self.timed(ask.Pop("rest", "rest", (), 1, client_id="c", attempt_id="again"))
-        self.popped = (Handle(popped.ck_id, popped.rows[0][5], popped.nonce),)
+        self.popped = (make_handle(popped.ck_id, popped.rows[0][5], popped.nonce),)
         return took
 
     def ack(self) -> float:

@@ -21,7 +21,7 @@ from popmq_server.embedded.loop.long_poll import WAITERS_PER_KEY_MAX, Waiters
 from popmq_server.embedded.state.lite_watch import wake_key
 from popmq_server.embedded.store.store import Store
 from popmq_server.embedded.writer.core import Core
-from popmq_server.values.handles import Handle
+from popmq_server.values.handles import make_handle
 
 MAP_BYTES = 16 << 30
 COMMIT = 500
@@ -122,7 +122,7 @@ def _beside_groups(bench: _Groups) -> Resting:
     pairs = []
     for _ in range(TIMES):
         took, (popped,) = timed(ask.Pop("small", "small", (), 1))
-        handle = Handle(popped.ck_id, popped.rows[0][5], popped.nonce)
+        handle = make_handle(popped.ck_id, popped.rows[0][5], popped.nonce)
         pairs.append((took, timed(ask.Ack("small", (handle,)))[0]))
     found.costs_us |= {"pop": statistics.median(pop for pop, _ in pairs) * 1e6}
     found.costs_us |= {"ack": statistics.median(ack for _, ack in pairs) * 1e6}

@@ -26,7 +26,7 @@ from popmq_server.embedded.writer.batch import Committed
 from popmq_server.embedded.writer.core import Core
 from popmq_server.embedded.writer.handlers import HANDLERS
 from popmq_server.errors import Later, Refused
-from popmq_server.values.handles import Handle, read_handle
+from popmq_server.values.handles import Handle, make_handle, read_handle
 from popmq_server.values.leased import Leased
 from popmq_server.values.limits import DELAYS_MS_DEFAULT
 from popmq_server.values.outgoing import Outgoing, hash8, tag_hash
@@ -47,7 +47,12 @@ class Delivery(NamedTuple):
     offset: int
     attempt: int
     stored_ms: int
-    handle: Handle
+    handle: str
+
+    @property
+    def lease(self) -> Handle:
+        """What its handle names."""
+        return read_handle(self.handle)
 
 
 def message(
@@ -72,9 +77,9 @@ def deliveries(popped: Leased | ask.Popped) -> list[Delivery]:
         data, stored_ms, queue, offset, attempt, named = row
         read = parsed(data)
         if isinstance(popped, Leased):
-            handle = Handle(popped.ck_id, cast(int, named), popped.nonce)
+            handle = make_handle(popped.ck_id, cast(int, named), popped.nonce)
         else:
-            handle = read_handle(cast(bytes, named).decode())
+            handle = cast(bytes, named).decode()
         found.append(Delivery(read.body.decode(), read.message_id, queue, offset, attempt, stored_ms, handle))
     return found
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from popmq_server.errors import Refused
-from popmq_server.values.handles import Handle, make_handles
+from popmq_server.values.handles import make_handles
 
 #: (message bytes, stored ms, queue, offset, attempt, member of the CheckPoint).
 LeasedRow = tuple[bytes, int, int, int, int, int]
@@ -39,11 +39,6 @@ class Leased(NamedTuple):
     def leases(self) -> tuple["Leased", ...]:
         """The parts of the answer, one for each CheckPoint; handles are made from these."""
         return self.parts or (self,)
-
-    @property
-    def handles(self) -> list[Handle]:
-        """The handles of all rows, in their order."""
-        return [Handle(leased.ck_id, member, leased.nonce) for leased in self.leases for *_, member in leased.rows]
 
     @property
     def texts(self) -> list[bytes]:

@@ -7,8 +7,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.embedded.store import checkpoint
-from popmq_server.errors import Refused
-from popmq_server.values.handles import Handle
+from popmq_server.values.handles import make_handle
 from popmq_server.values.limits import DELAYS_MS_DEFAULT
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, bodies, numbered, refusals, sending
 
@@ -27,16 +26,16 @@ def test_every_handle_of_an_ack_gets_its_own_result(rig: Rig) -> None:
     rig.group("other")
     a, b, c = sent_and_popped(rig, "a", "b", "c")
     foreign = rig.pop(1, group="other")[0]
-    late = Handle(c.handle.ck_id, 2, c.handle.nonce)
+    late = make_handle(c.lease.ck_id, 2, c.lease.nonce)
     asked = (
         b.handle,
         a.handle,
         b.handle,  # twice in one request
         foreign.handle,
-        Handle(10**9, 0, 1),  # never given out
-        a.handle._replace(nonce=1),
-        a.handle._replace(member=3),
-        Refused("INVALID_HANDLE", "damaged"),
+        make_handle(10**9, 0, 1),  # never given out
+        make_handle(*a.lease._replace(nonce=1)),
+        make_handle(*a.lease._replace(member=3)),
+        "damaged",
         late,
     )
     results = rig.do(ask.Ack("g", asked)).results
@@ -243,7 +242,7 @@ def test_changing_one_lease_does_not_scan_its_batch(rig: Rig, monkeypatch: pytes
     rig.run(*(sending(text) for text in numbered("m", count)))
     rig.release(rig.pop(count), delay_ms=0)
     rows = rig.pop(count)
-    assert len({row.handle.ck_id for row in rows}) == 1
+    assert len({row.lease.ck_id for row in rows}) == 1
     monkeypatch.setattr(checkpoint, "_spans", counted)
     rig.extend(rows[::2], HOUR)
     rig.release(rows[1::4], delay_ms=None)
@@ -409,5 +408,5 @@ def test_a_repeated_attempt_after_its_lease_is_a_new_pop(rig: Rig) -> None:
 
 def test_unknown_groups_are_refused_whole(rig: Rig) -> None:
     rig.topic()
-    results = rig.run(ask.Ack("x", (Handle(1, 0, 1),)), ask.ChangeInvisibleTime("x", ()))
+    results = rig.run(ask.Ack("x", (make_handle(1, 0, 1),)), ask.ChangeInvisibleTime("x", ()))
     assert refusals(results) == ["GROUP_NOT_FOUND"] * 2

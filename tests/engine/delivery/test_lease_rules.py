@@ -347,11 +347,11 @@ def test_the_engine_refuses_handles_that_it_did_not_make(rig: Rig) -> None:
     rig.pair()
     rig.send("a", "b")
     first, second = rig.pop(2)
-    good, forged = make_handle(*first.handle), make_handle(*second.handle._replace(nonce=1))
+    good, forged = first.handle, make_handle(*second.lease._replace(nonce=1))
     results = rig.do(ask.Ack("g", (good, "no handle", forged, ""))).results
     assert refusals(results) == ["", "INVALID_HANDLE", "INVALID_HANDLE", "INVALID_HANDLE"]
     assert [result.field for result in results if result] == ["handles[1]", "handles[2]", "handles[3]"]
-    changes = tuple(ask.Change(text, "extend", HOUR) for text in (good, "no handle", make_handle(*second.handle)))
+    changes = tuple(ask.Change(text, "extend", HOUR) for text in (good, "no handle", second.handle))
     results = rig.do(ask.ChangeInvisibleTime("g", changes))
     assert refusals(results) == ["HANDLE_LAPSED", "INVALID_HANDLE", ""]
     assert results[1].field == "changes[1].handle"

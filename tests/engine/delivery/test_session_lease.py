@@ -140,9 +140,9 @@ def test_a_session_with_many_leases_is_renewed_in_pieces(rig: Rig, monkeypatch: 
     rows = [row for _ in range(7) for row in pop(rig, 1)]
     rig.advance(1)
     moved, after = rig.do(ask.RenewSession("c"))
-    assert (moved, after) == (3, rows[2].handle.ck_id)
+    assert (moved, after) == (3, rows[2].lease.ck_id)
     moved, after = rig.do(operations.NextRenewal("c", after))
-    assert (moved, after) == (3, rows[5].handle.ck_id)
+    assert (moved, after) == (3, rows[5].lease.ck_id)
     assert rig.do(operations.NextRenewal("c", after)) == (1, 0)
 
 
@@ -278,7 +278,7 @@ def test_a_checkpoint_of_an_older_store_is_not_a_session_lease(rig: Rig) -> None
     rig.send("a")
     (row,) = pop(rig)
     with rig.tables() as state:
-        ck = state.ck[row.handle.ck_id]
+        ck = state.ck[row.lease.ck_id]
     raw = checkpoint.encode(ck)
     assert checkpoint.decode(ck.ck_id, memoryview(raw)) == ck
     older = raw[:9] + b"\0" + raw[10:]

@@ -85,7 +85,7 @@ async def test_acks_are_taken_while_sends_fill_their_part_of_the_queue(
 async def test_a_queue_that_was_full_takes_commands_again_when_it_was_answered(
     stalled: Stalled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ask.Ack("g", (NO,) * 4096)
+    command = ask.Ack("g", ("no handle",) * 4096)
     monkeypatch.setattr(admitted, "ADMITTED_BYTES_MAX", 2 * bytes_of(command))
     calls = [await stalled.waits(command) for _ in range(3)]
     assert [refusal(result) for result in await stalled.go_on(*calls)] == ["", "", "BUSY"]
@@ -120,7 +120,7 @@ async def test_the_rest_of_a_call_that_was_admitted_is_counted_and_never_refused
 @pytest.mark.parametrize(
     ("command", "entries", "more"),
     [
-        (ask.Ack("g", (NO,) * 9), 9, 0),
+        (ask.Ack("g", ("",) * 9), 9, 0),
         (ask.ChangeInvisibleTime("g", (ask.Change("h", "reject", reason="why"), NO)), 2, 3),
         (ask.SendBack("t", "g", (ask.SentBack(0, 1, reason="why"), NO)), 2, 3),
         (ask.Send("t", (NO,) * 3, bytes=70), 3, 70),

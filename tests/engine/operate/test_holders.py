@@ -140,7 +140,7 @@ def test_why_leaves_out_a_lease_that_ended_after_the_search_passed_it(rig: Rig) 
     rig.send("a", *numbered("m", PIECE))
     rows = [rig.pop(1)[0] for _ in range(PIECE + 1)]
     walk, rest = next_piece(rig, question(rig, "a"))
-    assert walk.found == (rows[0].handle.ck_id,)
+    assert walk.found == (rows[0].lease.ck_id,)
     rig.ack(rows[:1])
     (life,), _ = next_piece(rig, rest)
     assert life.groups[0].state == "acked"

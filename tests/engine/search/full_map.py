@@ -15,7 +15,7 @@ from popmq_server.embedded.store.keys import NEVER, U64
 from popmq_server.embedded.store.lmdb import MapFull
 from popmq_server.errors import Refused
 from popmq_server.options import MAX_SIZE_MIN
-from popmq_server.values.handles import Handle
+from popmq_server.values.handles import make_handle
 from popmq_server.values.message import Extra
 from popmq_server.values.outgoing import Outgoing, hash8, tag_hash
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig, parsed, refusal
@@ -118,7 +118,7 @@ class History:
             assert answer.code == "STORAGE_FULL", answer
             return
         for row in answer.rows:
-            handle = Handle(answer.ck_id, row[5], answer.nonce)
+            handle = make_handle(answer.ck_id, row[5], answer.nonce)
             message_id = parsed(row[0]).message_id
             self.leased[group].append((name, Delivery("", message_id, row[2], row[3], row[4], row[1], handle)))
 

@@ -16,6 +16,8 @@ from popmq_server.values.handles import (
     Handle,
     RecallHandle,
     TransactionId,
+    make_handle,
+    read_handle,
     recall_text,
     transaction_text,
 )
@@ -168,14 +170,14 @@ class AckStep(NamedTuple):
 
     def command(self, machine: Broker) -> ask.Ack:
         handles = (pick.handle(machine, self.group) if isinstance(pick, Pick) else pick for pick in self.picks)
-        return ask.Ack(self.group, tuple(handles))
+        return ask.Ack(self.group, tuple("" if isinstance(one, Refused) else make_handle(*one) for one in handles))
 
     def judge(self, machine: Broker, command: ask.Ack, result: Any) -> None:
-        handles = [facts.Handle(*given) for given in command.handles if not isinstance(given, Refused)]
+        handles = [facts.Handle(*read_handle(given)) for given in command.handles if given]
         if isinstance(result, Refused):
             return machine.model.ack(self.group, handles, result.code)
         codes = [one.code if one else "" for one in result.results]
-        bad = [place for place, given in enumerate(command.handles) if isinstance(given, Refused)]
+        bad = [place for place, given in enumerate(command.handles) if not given]
         must(all(codes[place] == "INVALID_HANDLE" for place in bad), "damaged handles", codes)
         good = [code for place, code in enumerate(codes) if place not in bad]
         topics = Counter(
@@ -194,10 +196,12 @@ class ChangeStep(NamedTuple):
     def command(self, machine: Broker) -> ask.ChangeInvisibleTime:
         changes: list[ask.Change | Refused] = []
         for pick, kind, delay_ms, uncounted, reason in self.changes:
-            handle = pick.handle(machine, self.group)
-            if isinstance(handle, Refused):
-                changes.append(handle)
-            elif kind == "extend":
+            named = pick.handle(machine, self.group)
+            if isinstance(named, Refused):
+                changes.append(named)
+                continue
+            handle = make_handle(*named)
+            if kind == "extend":
                 changes.append(ask.Change(handle, kind, delay_ms or MINUTE))
             elif kind == "reject":
                 changes.append(ask.Change(handle, kind, 0, False, REASONS[reason]))
@@ -207,7 +211,7 @@ class ChangeStep(NamedTuple):
 
     def judge(self, machine: Broker, command: ask.ChangeInvisibleTime, result: Any) -> None:
         changes = [change for change in command.changes if not isinstance(change, Refused)]
-        told = [(facts.Handle(*change.handle), How(*change[1:])) for change in changes]
+        told = [(facts.Handle(*read_handle(change.handle)), How(*change[1:])) for change in changes]
         if isinstance(result, Refused):
             return machine.model.change(self.group, told, result.code)
         answers = [

@@ -13,7 +13,7 @@ from popmq_server.embedded.state.jobs import RETRY_MS
 from popmq_server.embedded.store.checkpoint import decode
 from popmq_server.embedded.store.keys import U64
 from popmq_server.errors import Refused
-from popmq_server.values.handles import Handle
+from popmq_server.values.handles import make_handle
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import MINUTE, SECOND, Delivery, Rig, bodies, message, refusal, refusals, sending
 from tests.known import known
@@ -105,7 +105,7 @@ def test_acks_are_never_refused_for_lack_of_room(dying: Rig) -> None:
     """A late ack of a dead letter that waits for room is accepted, and frees only its lease."""
     before = dying.numbers("dying", "big")
     batches = [decode(U64.unpack(key)[0], memoryview(raw)) for key, raw in dying.read("ck")]
-    handles = [Handle(ck.ck_id, ck.members - 1, ck.nonce) for ck in batches if ck.members == 10]
+    handles = [make_handle(ck.ck_id, ck.members - 1, ck.nonce) for ck in batches if ck.members == 10]
     for handle in handles[:20]:
         assert dying.do(ask.Ack("dying", (handle,))).results == [None]
     after = dying.numbers("dying", "big")

@@ -238,7 +238,7 @@ def test_a_list_of_leases_is_complete_over_its_pieces_and_soonest_first(
     rig.send(*numbered("m", 20))
     wanted = []
     for _ in range(20):
-        wanted.append(rig.pop(1)[0].handle.ck_id)
+        wanted.append(rig.pop(1)[0].lease.ck_id)
         rig.skip(1)
     found, met, after = list[LeaseNumbers](), 0, ""
     while True:

@@ -8,7 +8,6 @@ from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.embedded.rules.delivery import session_lease
-from popmq_server.values.handles import make_handle
 from tests.engine.rig import HOUR, SECOND, Delivery, Rig, bodies, message, refusals
 
 LEASE, CAP = session_lease.SESSION_LEASE_MS, session_lease.SESSION_CAP_MS
@@ -92,7 +91,7 @@ def test_a_lease_that_an_operator_ends_soon_after_a_start_is_over(rig: Rig) -> N
     rig.send("a")
     (row,) = pop(rig)
     down(rig, HOUR)
-    assert rig.do(ask.EndLease("g", str(row.handle.ck_id))) == 1
+    assert rig.do(ask.EndLease("g", str(row.lease.ck_id))) == 1
     rig.settle()
     assert bodies(rig.pop()) == ["a"]
 
@@ -112,7 +111,7 @@ def test_a_client_finds_what_it_holds_by_message_id(rig: Rig) -> None:
     def found(message_id: str, client: str = "c", group: str = "g") -> str:
         return str(rig.look(queries.SessionHandle(client, group, message_id)))
 
-    handles = [make_handle(*row.handle) for row in rows]
+    handles = [row.handle for row in rows]
     assert [found(name) for name in ("a", "b", "c", "d", "")] == ["", *handles[1:3], "", ""]
     assert found("d", "other") == handles[3]
     assert found("b", "other") == found("b", group="g2") == found("b", group="none") == ""
@@ -123,5 +122,5 @@ def test_a_search_by_message_id_reads_a_bounded_number_of_bytes(rig: Rig, monkey
     rig.do(ask.Send("t", tuple(message("x" * 1000, message_id=name) for name in ("a", "b"))))
     row, _ = pop(rig)
     monkeypatch.setattr(session_lease, "READ_BYTES_MAX", 1500)
-    assert rig.look(queries.SessionHandle("c", "g", "a")) == make_handle(*row.handle)
+    assert rig.look(queries.SessionHandle("c", "g", "a")) == row.handle
     assert rig.look(queries.SessionHandle("c", "g", "b")) == ""

@@ -6,7 +6,7 @@ from typing import Any
 
 from popmq_server.contract import commands as ask
 from popmq_server.embedded import operations
-from popmq_server.values.handles import Handle
+from popmq_server.values.handles import make_handle
 from popmq_server.values.leased import Leased
 from popmq_server.values.limits import KEEP_MS_MAX
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, sealing, sending
@@ -19,7 +19,7 @@ class Traffic:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.given: list[tuple[str, Handle]] = []
+        self.given: list[tuple[str, str]] = []
         self.sent = 0
         self.epoch = 1
         self._kinds: list[Callable[[], Any]] = [self.send] * 4 + [self.pop] * 4 + [self.ack] * 3 + [self.change] * 3
@@ -36,7 +36,7 @@ class Traffic:
     def learn(self, commands: list[Any], results: list[Any]) -> None:
         for command, result in zip(commands, results, strict=True):
             if isinstance(result, Leased):
-                self.given += [(command.group, Handle(result.ck_id, row[5], result.nonce)) for row in result.rows]
+                self.given += [(command.group, make_handle(result.ck_id, row[5], result.nonce)) for row in result.rows]
         del self.given[:-50]
 
     def send(self) -> ask.Send:
@@ -56,9 +56,9 @@ class Traffic:
             attempt_id=attempt,
         )
 
-    def handles(self) -> tuple[str, tuple[Handle, ...]]:
+    def handles(self) -> tuple[str, tuple[str, ...]]:
         group = self.chance.choice(GROUPS)
-        own = [handle for of, handle in self.given if of == group] or [Handle(1, 0, 1)]
+        own = [handle for of, handle in self.given if of == group] or [make_handle(1, 0, 1)]
         return group, tuple(self.chance.choices(own, k=self.chance.randint(1, 5)))
 
     def ack(self) -> ask.Ack:

@@ -53,7 +53,7 @@ def full(rig: Rig) -> Rig:
 def test_equal_pops_share_a_checkpoint_and_each_gets_a_message_of_its_own(full: Rig) -> None:
     rows = taken(full, ONE, ONE, ONE)
     assert bodies(rows) == ["m0", "m1", "m2"]
-    assert len({row.handle.ck_id for row in rows}) == 1
+    assert len({row.lease.ck_id for row in rows}) == 1
     assert refusals(full.ack(rows[1:2])) == [""]
     full.advance(MINUTE)
     assert sorted(bodies(full.pop(12)))[:3] == ["m0", "m10", "m11"]

@@ -16,7 +16,7 @@ from popmq_server.contract.operations import Command
 from popmq_server.embedded.state.lite_watch import WATCH_MS
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.writer import handlers
-from popmq_server.values.handles import Handle
+from popmq_server.values.handles import make_handle
 from popmq_server.values.leased import Leased
 from tests.engine import lites
 from tests.engine.conftest import MakeRig
@@ -104,7 +104,7 @@ class LiteTraffic(Traffic):
     def learn(self, commands: list[Any], results: list[Any]) -> None:
         for command, result in zip(commands, results, strict=True):
             for part in result.leases if isinstance(result, Leased) else ():
-                self.given += [(command.group, Handle(part.ck_id, row[5], part.nonce)) for row in part.rows]
+                self.given += [(command.group, make_handle(part.ck_id, row[5], part.nonce)) for row in part.rows]
         del self.given[:-50]
 
     def pause_ms(self) -> int:

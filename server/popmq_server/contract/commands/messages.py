@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, Self, cast
+from typing import NamedTuple, Protocol, Self, cast
 
 from popmq_server.contract.capabilities import END_LEASE, LITE, MESSAGE_GROUPS, OWNERS, Capability
 from popmq_server.contract.commands.listed import Listed
 from popmq_server.contract.operations import LANE_ACK, LANE_POP, LANE_SEND, Command
 from popmq_server.contract.rights import ADMIN, Caller, Needs, receives, receives_from, sends
 from popmq_server.errors import Refused
-from popmq_server.values.handles import Handle
 from popmq_server.values.message import Extra
-from popmq_server.values.outgoing import Outgoing
 from popmq_server.values.reach import EVERYWHERE, Reach
 
 
@@ -28,9 +26,21 @@ class NewMessage(NamedTuple):
     extra: Extra | None = None
 
 
-#: For each message of a request, in its order, the validated message or why it is refused. The embedded engine's own
-#: commands have Outgoings.
-Entries = tuple[NewMessage | Refused, ...] | tuple[Outgoing | Refused, ...]
+class Entry(Protocol):
+    """A message of a request: a NewMessage, or what an engine has made of it for itself."""
+
+    @property
+    def data(self) -> bytes: ...
+
+    @property
+    def message_id(self) -> str: ...
+
+    @property
+    def extra(self) -> Extra | None: ...
+
+
+#: For each message of a request, in its order, the validated message or why it is refused.
+Entries = tuple[Entry | Refused, ...]
 
 
 class Place(NamedTuple):
@@ -76,7 +86,7 @@ class Send(Command[Sent], Listed["Send"], lane=LANE_SEND, needs_room=True, entri
     @property
     def valid(self) -> tuple[NewMessage, ...]:
         """The entries without the refused ones; where there are none, without a look at each."""
-        if {*map(type, self.entries)} <= {NewMessage, Outgoing}:
+        if len({*map(type, self.entries)}) == 1 and not isinstance(self.entries[0], Refused):
             return cast(tuple[NewMessage, ...], self.entries)
         return cast(tuple[NewMessage, ...], tuple(entry for entry in self.entries if not isinstance(entry, Refused)))
 
@@ -199,13 +209,10 @@ class Acked(NamedTuple):
 
 
 class Ack(Command[Acked], Listed["Ack"], lane=LANE_ACK, entries="handles"):
-    """Finishes deliveries of `group`.
-
-    `handles`: as Popped has them; the embedded engine's own commands have Handles.
-    """
+    """Finishes deliveries of `group`. `handles`: as Popped has them."""
 
     group: str
-    handles: tuple[str, ...] | tuple[Handle | Refused, ...]
+    handles: tuple[str, ...]
 
     def needs(self) -> Needs:
         return receives_from(self.group)
@@ -219,7 +226,7 @@ class Change(NamedTuple):
     `handle`: as in Ack.
     """
 
-    handle: str | Handle
+    handle: str
     kind: str
     delay_ms: int | None = 0
     uncounted: bool = False

@@ -433,7 +433,7 @@ def _release_of(command: Pop, popped: Leased) -> ChangeInvisibleTime:
 
     See docs/decisions/0021-cancelled-pops.md.
     """
-    changes = tuple(Change(handle, "release", 0, True, "the caller went away") for handle in popped.handles)
+    changes = tuple(Change(text.decode(), "release", 0, True, "the caller went away") for text in popped.texts)
     return ChangeInvisibleTime(command.group, changes)
 
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.embedded.rules.topics.log import is_readable
-from popmq_server.values.handles import Handle as EngineHandle
+from popmq_server.values.handles import make_handle
 from tests.engine import lites
 from tests.engine.dead_letters import all_again
 from tests.engine.rig import HOUR, MINUTE, SECOND, Delivery, Rig
@@ -82,10 +82,10 @@ class LiteLives(RuleBasedStateMachine):
 
     def finish_one(self, group: str, name: str, offset: int, handle: Handle, how: str) -> None:
         if how == "ack":
-            results = self.rig.do(ask.Ack(group, (EngineHandle(*handle),))).results
+            results = self.rig.do(ask.Ack(group, (make_handle(*handle),))).results
             must(results == [None], "ack", results)
         else:
-            change = ask.Change(EngineHandle(*handle), how, 0, False, "")
+            change = ask.Change(make_handle(*handle), how, 0, False, "")
             (result,) = self.rig.do(ask.ChangeInvisibleTime(group, (change,)))
             must(isinstance(result, tuple), how, result)
         self.model.finish(group, name, offset, how)

@@ -16,7 +16,7 @@ See docs/decisions/0006-checkpoints.md.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from popmq_server.contract.commands import Ack, Acked, Change, Changed, ChangeInvisibleTime
 from popmq_server.embedded.rules.delivery import (
@@ -116,8 +116,8 @@ def ack_all(tx: Tx, commands: Sequence[Ack]) -> list[Acked] | None:
     caller then runs each command by itself.
     """
     group = readers.group(tx, commands[0].group)
-    given: list[str | Handle | Refused] = [handle for command in commands for handle in command.handles]
-    found = None if group is None else _together(tx, group, _read(cast(Sequence[str], given)))
+    given = [handle for command in commands for handle in command.handles]
+    found = None if group is None else _together(tx, group, _read(given))
     if found is None:
         return None
     bits_of, cks = found
@@ -129,11 +129,8 @@ def ack_all(tx: Tx, commands: Sequence[Ack]) -> list[Acked] | None:
     return [Acked([None] * len(command.handles), {name: len(command.handles)}) for command in commands]
 
 
-def _read(handles: Sequence[str] | Sequence[Handle | Refused]) -> Sequence[Handle | Refused]:
-    """The handles of a request, decoded all at once if all are valid. The engine's own commands have decoded ones."""
-    if not handles or not isinstance(handles[0], str):
-        return cast(Sequence[Handle | Refused], handles)
-    texts = cast(Sequence[str], handles)
+def _read(texts: Sequence[str]) -> Sequence[Handle | Refused]:
+    """The handles of a request, decoded all at once if all are valid."""
     return read_handles(texts) or each_handle(texts)
 
 
@@ -228,8 +225,7 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[Changed | Refused]:
             if isinstance(entry, Refused):
                 raise entry
             field = f"changes[{index}].handle"
-            given, cost = entry.handle, _MOVES[entry.kind]
-            handle = given if isinstance(given, Handle) else read_handle(given, field)
+            handle, cost = read_handle(entry.handle, field), _MOVES[entry.kind]
             if moves >= MOVES_MAX and _waits(tx, handle, cost, begun, put_off):
                 raise Later
             found = find(tx, group, handle, field)
