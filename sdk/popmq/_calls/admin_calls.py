@@ -21,6 +21,7 @@ else:
 
 #: The last second that a datetime can name; earlier brokers took any number for the time of a start.
 _LAST_S = 253_402_300_799
+_DEFAULT = Group("")
 #: The contract's limit of the queues of a topic.
 QUEUES_MAX = 1024
 
@@ -44,8 +45,11 @@ def create_topic(
         name=name,
         type=enum_of(pb.TopicType, type, "topic.type"),
         queues=_queues(queues),
-        retention=_retention_row(checking.instance(retention, Retention, "retention") or Retention()),
-        quota=_quota_row(checking.instance(quota, Quota, "quota") or Quota()),
+        # What is left out stays unset: an engine that has no retention or quotas of topics serves it.
+        retention=None
+        if retention is None
+        else _retention_row(checking.instance(retention, Retention, "retention") or Retention()),
+        quota=None if quota is None else _quota_row(checking.instance(quota, Quota, "quota") or Quota()),
         unique_ids_ms=ms(unique_ids, "unique_ids"),
         lite=_lite_row(lite),
         permission=enum_of(pb.Permission, permission, "topic.permission"),
@@ -243,11 +247,14 @@ def _group_row(group: Group) -> pb.Group:
         start=start_position(group.start),
         exclusive_owner=group.exclusive_owner,
         fifo=group.fifo,
-        in_flight_max=group.in_flight_max,
+        # A default stays unset, and means the broker's, which is the same: an engine without the setting serves it.
+        in_flight_max=None if group.in_flight_max == _DEFAULT.in_flight_max else group.in_flight_max,
         stop_on_failure=group.stop_on_failure,
         lite_exclusive=group.lite_exclusive,
         consume_enable=group.consume_enable,
-        subscription_expiry_ms=ms(group.subscription_expiry),
+        subscription_expiry_ms=None
+        if group.subscription_expiry == _DEFAULT.subscription_expiry
+        else ms(group.subscription_expiry),
     )
 
 
