@@ -20,12 +20,14 @@ import click
 import popmq
 from popmq_cli.migrating.brokers import Copied, Migration, Place, Stored
 from popmq_cli.migrating.copying import Ends
-from popmq_cli.migrating.obstacles import group_settings, tells_held, topic_settings
+from popmq_cli.migrating.obstacles import group_settings, subscription, tells_held, topic_settings
 
 #: Rows of one request.
 ROWS = 4096
 #: Seconds in which a lease that was ended is over, and between two looks.
 END_S, LOOK_S = 60.0, 0.05
+#: Seconds after which a target sees what it has stored, if it does not at once: some milliseconds on a cluster.
+SEEN_S = 0.2
 
 
 @dataclass
@@ -112,17 +114,14 @@ def prepare(migration: Migration, rows: Sequence[popmq.GroupStats]) -> None:
 
 def _subscribe(migration: Migration, group: str) -> None:
     name, target = migration.name, migration.target
-    reads = _subscription(migration.source, name, group)
+    reads = subscription(migration.source, name, group)
     if any(row.committed < 0 for row in target.offsets.query(name, group)):
         target.groups.set_consume_mode(name, group, reads.mode, reads.share_number, "earliest")
-    there = _subscription(target, name, group)
+    if "filters" in target.info().lacking:
+        return
+    there = subscription(target, name, group)
     if (reads.tag or reads.sql) and not (there.tag or there.sql):
         target.groups.set_filter(name, group, tag=reads.tag or None, sql=reads.sql or None)
-
-
-def _subscription(client: popmq.Client, topic: str, group: str) -> popmq.Subscription:
-    known = [each for each in client.groups.subscriptions(group) if each.topic == topic]
-    return known[0] if known else popmq.Subscription(topic)
 
 
 # ── On the source, after the copy ────────────────────────────────────────────────────────────────────────────────────
@@ -136,7 +135,7 @@ def settle(migration: Migration, group: str) -> None:
     source, name = migration.source, migration.name
     if not tells_held(source.info().lacking):
         return
-    reads = _subscription(source, name, group)
+    reads = subscription(source, name, group)
     if reads.mode == "POP":
         source.groups.set_consume_mode(name, group, "PULL", reads.share_number)
     ends = time.monotonic() + END_S
@@ -209,6 +208,8 @@ def arrive(migration: Migration, held: dict[str, Unfinished]) -> list[Arrived]:
     A queue that a group has begun to read there stays where it is: nothing in it is lost, but more may be repeated.
     """
     target, name = migration.target, migration.name
+    if "read_your_writes" in target.info().weaker:
+        time.sleep(SEEN_S)
     arrived = [_arriving(migration, group, each) for group, each in held.items()]
     ends, seen = target.offsets.query(name), Copied()
     for stored in migration.stored(ends):

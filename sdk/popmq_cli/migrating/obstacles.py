@@ -72,6 +72,12 @@ def tells_held(lacking: Collection[str]) -> bool:
     return not {"list_leases", "end_lease"} & set(lacking)
 
 
+def subscription(client: popmq.Client, topic: str, group: str) -> popmq.Subscription:
+    """How a group reads a topic."""
+    known = [each for each in client.groups.subscriptions(group) if each.topic == topic]
+    return known[0] if known else popmq.Subscription(topic)
+
+
 def of_topic(migration: Migration, readers: list[popmq.GroupStats]) -> list[str]:
     """A sentence for each thing that a migration of the topic would not bring along as it is."""
     source = migration.source.info().lacking
@@ -79,6 +85,11 @@ def of_topic(migration: Migration, readers: list[popmq.GroupStats]) -> list[str]
     found = topic_settings(migration.topic, target)[1]
     for row in readers:
         found += group_settings(migration.source.groups.get(row.group), target)[1]
+        reads = subscription(migration.source, migration.name, row.group)
+        if "filters" in target and (reads.tag or reads.sql):
+            found.append(
+                f"the group {row.group} has a filter, which the target lacks: its consumers name it in each pop"
+            )
     found += _pending(migration, source, target)
     if readers and not tells_held(source):
         found.append(

@@ -163,6 +163,16 @@ def test_delayed_messages_that_cannot_be_taken_are_copied_when_they_are_visible(
     assert sorted(left(target, "mail", "billing")) == ["at once", "by delay", "by time"]
 
 
+def test_a_filter_that_the_target_does_not_keep_is_named(
+    migrate: Migrate, source: popmq.Client, target: popmq.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.groups.set_filter("orders", "billing", tag="eu")
+    lacks(monkeypatch, target, "filters")
+    assert "the group billing has a filter" in migrate("orders").err
+    assert migrate("orders", "--accept-weaker").code == 0
+    assert target.groups.subscriptions("billing")[0].tag == ""
+
+
 def test_what_cannot_be_a_side_is_refused_at_once(
     run: Cli, migrate: Migrate, source: popmq.Client, target: popmq.Client, popmq_clock: FakeClock
 ) -> None:
