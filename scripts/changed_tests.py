@@ -32,7 +32,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "demo/": ("tests/spark",),
     "deploy/": ("tests/release",),
     "docs/": ("tests/release", "tests/wire/test_documents.py", "tests/spark/test_docs.py"),
-    "http2/": ("tests/http2",),
+    "http2/": ("tests/http2", "tests/wire/serving"),
     "remoting/": ("tests/remoting",),
     "scripts/": ("tests/release",),
     "sdk/popmq/": ("tests/sdk",),
@@ -46,9 +46,12 @@ AREAS: dict[str, tuple[str, ...]] = {
     },
     "server/popmq_server/embedded/fsck/": (f"{ENGINE}/fsck", f"{ENGINE}/datafile", *CORE),
     "server/popmq_server/monitoring/": (f"{ENGINE}/monitoring", "tests/wire/serving"),
-    "server/popmq_server/process/": ("tests/wire/serving", "tests/crash"),
+    "server/popmq_server/process/": ("tests/wire/serving", "tests/wire/workers", "tests/crash"),
     "server/popmq_server/protocols/": ("tests/wire",),
     "server/popmq_server/protocols/access/": ("tests/wire/access", "tests/wire/refusing"),
+    "server/popmq_server/protocols/native/": tuple(
+        f"tests/wire/{part}" for part in ("delivering", "reading", "refusing", "sending")
+    ),
     "server/popmq_server/protocols/rocketmq/": ("tests/wire/rocketmq", "tests/wire/delivering", "tests/wire/reading"),
     "server/popmq_verify/": ("tests/crash",),
     "spark_connector/": ("tests/spark",),
