@@ -63,11 +63,14 @@ class Merged:
         self._last: dict[int, dict[str, Metric]] = {}
         #: What ended processes had counted, by family.
         self._ended: dict[str, dict[_Series, float]] = {}
+        #: How often each number has been given anew: an answer of a process that has ended since counts in `_ended`.
+        self._ends: dict[int, int] = {}
         self._lock = threading.Lock()
 
     def ended(self, worker: int) -> None:
         """The process has ended; another one takes its number."""
         with self._lock:
+            self._ends[worker] = self._ends.get(worker, 0) + 1
             for family in self._last.pop(worker, {}).values():
                 if _is_added(family):
                     _add(self._ended.setdefault(family.name, {}), family)
@@ -83,9 +86,10 @@ class Merged:
 
     def collect(self) -> Iterator[Metric]:
         """One family for each name."""
+        before = dict(self._ends)
         found = {worker: _families(text) for worker, text in self._scrape().items()}
         with self._lock:
-            self._last |= found
+            self._last |= {worker: one for worker, one in found.items() if self._ends.get(worker) == before.get(worker)}
             last = dict(sorted(self._last.items()))
             names = {name: family for families in last.values() for name, family in families.items()}
             merged = [self._merged(family, last) for family in names.values()]

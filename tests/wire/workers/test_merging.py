@@ -1,5 +1,7 @@
 """Scrapes of several workers as one, and the pauses before a worker is started again."""
 
+from collections.abc import Callable
+
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.core import CollectorRegistry
@@ -32,7 +34,8 @@ class Scraped:
 
     def __init__(self, now: Scrapes) -> None:
         self.now = now
-        self.merged = Merged(lambda: self.now, lambda: [WorkerState(1, True, 0), WorkerState(2, False, 3)])
+        self.answer: Callable[[], Scrapes] = lambda: self.now
+        self.merged = Merged(lambda: self.answer(), lambda: [WorkerState(1, True, 0), WorkerState(2, False, 3)])
 
     def __call__(self, name: str, **labels: str) -> float | None:
         registry = CollectorRegistry()
@@ -77,6 +80,18 @@ def test_a_sum_does_not_fall_when_a_worker_does_not_answer_or_ends() -> None:
     assert scraped("popmq_call_seconds_count", method="Send") == 7
     scraped.now = {1: scrape(4), 2: scrape(1)}
     assert scraped("popmq_calls_total", **CALLS) == 8
+
+
+def test_an_answer_of_a_worker_that_ends_during_the_scrape_is_not_counted_twice() -> None:
+    scraped = Scraped({1: scrape(2), 2: scrape(3)})
+    assert scraped("popmq_calls_total", **CALLS) == 5
+
+    def ends() -> Scrapes:
+        scraped.merged.ended(2)
+        return {1: scrape(2), 2: scrape(3)}
+
+    scraped.answer = ends
+    assert scraped("popmq_calls_total", **CALLS) == 5
 
 
 def test_a_gauge_of_a_worker_that_has_ended_is_gone() -> None:
