@@ -21,7 +21,6 @@ from popmq_server.contract.commands.numbers import (
 from popmq_server.contract.life import EngineNumbers
 from popmq_server.errors import Refused
 from popmq_server.monitoring.families import CounterFamily, HistogramFamily
-from popmq_server.monitoring.gateway_metrics import gateway_families
 from popmq_server.monitoring.history import History
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -281,6 +280,8 @@ def _families(seen: Scrape | None) -> Iterator[Metric]:
             if value is not None:
                 yield GaugeMetricFamily(f"popmq_store_{name}_bytes", text, value=value)
     if (gateway := seen.engine.gateway) is not None:
+        from popmq_server.monitoring.gateway_metrics import gateway_families  # here: no other engine needs them
+
         yield from gateway_families(gateway)
     if (schedules := seen.engine.schedules) is not None:
         yield from _schedule_families(schedules)

@@ -149,7 +149,8 @@ class Serving:
         """
         keys = self._keys.reload() if self._keys else ""
         certificate = self._served.reload() if self._served else ""
-        return [change for change in (keys, certificate, *self.life.reload()) if change]
+        engine = self.life.reload() if self._phase == "serving" else []  # a start reads its files anyway
+        return [change for change in (keys, certificate, *engine) if change]
 
     def _open_monitoring(self) -> None:
         """Opens the HTTP port before the engine, whose start may take long: probes are answered meanwhile."""
