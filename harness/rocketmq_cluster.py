@@ -30,7 +30,9 @@ _OPENS = (
 )
 _SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _NAME_SERVER_HEAP = ("-Xmx128m",)
-_BROKER_HEAP = ("-Xmx384m", "-XX:MaxDirectMemorySize=256m")
+#: Each of a broker's threads that store messages keeps 4 MiB of direct memory: those of sends, acks, changes of leases
+#: and ends of transactions are more than 60.
+_BROKER_HEAP = ("-Xmx384m", "-XX:MaxDirectMemorySize=512m")
 
 #: Of each broker. Files are small, so that a broker starts in seconds.
 SETTINGS: Mapping[str, str] = {

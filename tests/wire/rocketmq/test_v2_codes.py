@@ -12,6 +12,8 @@ from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.clock import FakeClock
 from popmq_server.embedded_broker import EmbeddedBroker
+from popmq_server.errors import RETRYABLE, Refused
+from popmq_server.protocols.rocketmq.status import code_of
 from tests.wire.access.signing import write_keys
 from tests.wire.rocketmq.v2 import V2, message, resource
 from tests.wire.stubs import GROUP, TOPIC, Stubs
@@ -53,8 +55,15 @@ PROVOKED: dict[str, Provoke] = {
     "MESSAGE_BODY_EMPTY": lambda shop, v2, patch: code(v2.send(message(b""))),
     "MESSAGE_PROPERTIES_TOO_LARGE": lambda shop, v2, patch: sent(v2, properties={"a": "x" * (16 << 10)}),
 }
+#: At these codes clients try again after a pause.
+AGAIN = {pb.TOO_MANY_REQUESTS, pb.LITE_TOPIC_QUOTA_EXCEEDED}
 #: Provoked beside what they belong to.
 ELSEWHERE = {"LITE_TOPIC_QUOTA_EXCEEDED", "LITE_SUBSCRIPTION_QUOTA_EXCEEDED", "UNAUTHORIZED"}
+
+
+@pytest.mark.parametrize("code", sorted(RETRYABLE))
+def test_what_may_succeed_later_has_a_code_at_which_clients_try_again(code: str) -> None:
+    assert code_of(Refused(code, "")) in AGAIN
 
 
 def listed() -> dict[str, int]:

@@ -22,6 +22,8 @@ from popmq_server.values.limits import DELAYS_MS_DEFAULT, INVISIBLE_MS_DEFAULT
 from popmq_server.values.records import Group
 
 NAMESPACE = "POPMQ_GROUPS"
+#: consumeTimeoutMinute, as RocketMQ has it by default.
+TIMEOUT_MIN_DEFAULT = 15
 #: One key for the list of all groups.
 _ALL = "all"
 
@@ -72,6 +74,8 @@ class Groups:
         self._brokers = brokers
         self._listed = Remembered[str, dict[str, Group]](self._read)
         brokers.lacks_group = self._doubt
+        #: consumeTimeoutMinute of each, by the names that brokers have for them.
+        self._timeouts_min: dict[str, int] = {}
 
     async def get(self, name: str, field: str = "group") -> Group:
         """Raises Refused INVALID_FIELD, GROUP_NOT_FOUND, UNAVAILABLE."""
@@ -80,6 +84,10 @@ class Groups:
         if found is None:
             raise group_not_found(name, field)
         return found
+
+    def session_ms(self, group: Group) -> int:
+        """How long a push consumer may take for a message."""
+        return 60_000 * max(1, self._timeouts_min.get(names.broker_group(group.name), TIMEOUT_MIN_DEFAULT))
 
     async def all(self) -> dict[str, Group]:
         """All of users, by name. Raises Refused UNAVAILABLE."""
@@ -121,6 +129,7 @@ class Groups:
         if not answered:
             whole(answers)
         configs = {name: config for table in reversed(answered) for name, config in table.items()}
+        self._timeouts_min = {name: config.consume_timeout_min for name, config in configs.items()}
         terms = await self._all_terms()
         return {
             name: group_of(name, configs[names.broker_group(name)], terms.get(names.broker_group(name), GroupTerms()))

@@ -27,7 +27,7 @@ from popmq_server.cluster.layout import QueuePlace
 from popmq_server.cluster.messages.from_broker import message_bytes
 from popmq_server.cluster.popping.attempts import Attempts, key_of
 from popmq_server.cluster.popping.dead import USED_UP, DeadLetters
-from popmq_server.cluster.popping.sessions import SESSION_MS, Held, given_back
+from popmq_server.cluster.popping.sessions import Held, given_back
 from popmq_server.cluster.popping.starts import Starts
 from popmq_server.cluster.popping.waits import LineKey, Waits
 from popmq_server.cluster.refusals import Asked, lacks_group
@@ -141,7 +141,7 @@ class Pops:
         how = await self._modes.expect(topic, group, "POP")
         await self._starts.begin(topic, group)
         wanted = filters.make(*command.filter or ("", ""))
-        own_ms = SESSION_MS if command.session else group.invisible_ms
+        own_ms = self._groups.session_ms(group) if command.session else group.invisible_ms
         share_number = how.share_number or group.share_number
         return Wanted(command, topic, group, wanted, command.invisible_ms or own_ms, share_number)
 

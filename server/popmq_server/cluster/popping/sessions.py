@@ -1,8 +1,8 @@
 """Session leases: what push consumers of apache.rocketmq.v2 hold, which renew nothing (`auto_renew`).
 
-A message is leased once for SESSION_MS, so that any gateway takes its ack, also after this one died. What a client
-holds is remembered here only to give it back early: when the gateway sees that the client has gone, its leases end
-after RELEASED_MS. After a gateway's death they end by themselves.
+A message is leased once for the consumeTimeoutMinute of its group, so that any gateway takes its ack, also after this
+one died. What a client holds is remembered here only to give it back early: when the client says goodbye here, its
+leases end after RELEASED_MS. After a gateway's death they end by themselves.
 """
 
 import contextlib
@@ -18,8 +18,6 @@ from popmq_server.cluster.signed.handles import SignedDelivery
 from popmq_server.contract.commands import ReleaseSession, RenewSession, queries
 from popmq_server.errors import Refused
 
-#: consumeTimeoutMinute, as RocketMQ has it by default.
-SESSION_MS = 15 * 60_000
 #: A lease of 0 is 4 s slower at some brokers, and no faster at others.
 RELEASED_MS = 1_000
 #: Of all clients; beyond, the oldest are forgotten, and end by themselves.
