@@ -28,7 +28,9 @@ from popmq_server.cluster.pulling.available import Availability
 from popmq_server.cluster.pulling.offsets import BY_OFFSETS, Offsets
 from popmq_server.cluster.pulling.positions import Positions
 from popmq_server.cluster.pulling.pulls import Pulls
+from popmq_server.cluster.pulling.redelivery import Redelivery
 from popmq_server.cluster.pulling.retry_topics import RetryTopics
+from popmq_server.cluster.pulling.send_back import BY_SEND_BACKS, Leftovers, SendBacks
 from popmq_server.cluster.sending.recalls import BY_RECALLS, Recalls
 from popmq_server.cluster.sending.sends import BY_SENDS, Sends
 from popmq_server.cluster.shared import Shared
@@ -71,6 +73,8 @@ class ClusterEngine:
         self.pops = Pops(shared, dead, Starts(shared.topics, positions))
         self.acks = Acks(shared, self.pops.held, dead)
         retries = RetryTopics(shared, positions)
+        redelivery = Redelivery(shared, retries)
+        leftovers = Leftovers(shared, positions, retries, redelivery)
         self.pulls = Pulls(shared, positions, retries)
         self._availability = Availability(shared, positions, self.pops.waits)
         self.producers = Producers(shared)
@@ -89,7 +93,8 @@ class ClusterEngine:
             **_bound(self.members, BY_MEMBERS),
             **_bound(locks, BY_LOCKS),
             **_bound(ClientLists(shared, self.members.sessions, self.producers), BY_CLIENTS),
-            **_bound(Offsets(shared, positions, retries), BY_OFFSETS),
+            **_bound(Offsets(shared, positions, retries, leftovers), BY_OFFSETS),
+            **_bound(SendBacks(shared, retries, redelivery, dead), BY_SEND_BACKS),
             **_bound(TopicChanges(shared), BY_TOPIC_CHANGES),
             **_bound(GroupChanges(shared), BY_GROUP_CHANGES),
         }

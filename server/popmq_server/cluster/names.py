@@ -64,6 +64,11 @@ def broker_group(name: str, field: str = "group") -> str:
     return known
 
 
+def reading_group(group: str) -> str:
+    """What brokers call the group of a read by offset. `group` "": a reader without one."""
+    return broker_group(group) if group else READER_GROUP
+
+
 def _known(name: str, field: str, validate: Callable[[str], None]) -> str:
     known = name.replace(".", "%")
     try:

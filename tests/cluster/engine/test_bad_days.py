@@ -14,7 +14,7 @@ from popmq_server.errors import Refused
 from tests.cluster.gateway import GROUP, TOPIC, bodies, created, gateway, handles, pop, send
 from tests.remoting.fake.cluster import FakeCluster
 from tests.remoting.fake.faults import Fault, Kind, answering
-from tests.remoting.jumping import jumping, passed
+from tests.remoting.jumping import jumping, passed, until
 
 BOTH = ("a", "b")
 
@@ -173,9 +173,9 @@ async def test_a_pop_is_refused_when_no_broker_of_the_topic_lives() -> None:
 async def test_a_thousand_waiting_clients_are_one_parked_request_at_each_broker() -> None:
     async with FakeCluster(BOTH) as fake, gateway(fake) as engine:
         created(fake)
-        waiting = [asyncio.ensure_future(pop(engine, 9_000)) for _ in range(1_000)]
-        await passed(5.0)
-        assert engine.parked() == 1_000
+        waiting = [asyncio.ensure_future(pop(engine, 30_000)) for _ in range(1_000)]
+        await until(lambda: engine.parked() == 1_000)
+        await passed(1.0)
         assert [broker.counts[RequestCode.NOTIFICATION] for broker in fake.brokers.values()] == [1, 1]
         assert {len(popped.rows) for popped in await asyncio.gather(*waiting)} == {0}
 

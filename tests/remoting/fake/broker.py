@@ -236,11 +236,11 @@ class FakeBroker(FakeServer):
         if not half and topic in self.log.topics and not self.log.topics[topic].perm & 2:
             return Response(ResponseCode.NO_PERMISSION, f"the broker[{self.name}] sending message is forbidden")
         own = dict(entry.split("\x01", 1) for entry in entries[0][1].split("\x02") if entry)
+        more = {"born_ms": int(fields["g"]), "sys_flag": int(fields["f"]), "reconsume_times": int(fields["j"])}
         if not half and (due_ms := self.timers.due_ms(own)) > self.log.now_ms():
-            handle = self.timers.keep(topic, queue_id, *entries[0], due_ms, own["UNIQ_KEY"])
+            handle = self.timers.keep(topic, queue_id, *entries[0], due_ms, own["UNIQ_KEY"], **more)
             return ok(msgId="7F00000100002A9F" + "0" * 16, queueId=0, queueOffset=0, recallHandle=handle)
         where, index = (HALF, 0) if half else (topic, queue_id)
-        more = {"born_ms": int(fields["g"]), "sys_flag": int(fields["f"]), "reconsume_times": int(fields["j"])}
         target = f"REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02" if half else ""
         records = [self.log.append(where, index, body, text + target, **more) for body, text in entries]
         if half:

@@ -39,8 +39,6 @@ class Pops:
         self._has_group = has_group
         self._name = name
         self._acl = acl
-        #: The next offset to pop is the committed one: what is leased counts as read.
-        self._next = log.offsets
         self.leases: dict[Key, Lease] = {}
         #: Attempts of ordered messages.
         self._orders: dict[Key, int] = {}
@@ -52,6 +50,11 @@ class Pops:
             RequestCode.NOTIFICATION: self._notify,
             RequestCode.PEEK_MESSAGE: self._peek,
         }
+
+    @property
+    def _next(self) -> dict[tuple[str, str, int], int]:
+        """The next offset to pop is the committed one: what is leased counts as read."""
+        return self._log.offsets
 
     # ── Pop ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,18 +117,13 @@ class Pops:
         queue = self._log.topics[real].queues[index]
         if ordered and any(key[:3] == place for key in self.leases):
             return []
-        begin = self._begin(place)
+        begin = self._next.get(place, 0)
         taken = queue[begin : begin + room]
         self._next[place] = begin + len(taken)
         return taken
 
-    def _begin(self, place: tuple[str, str, int]) -> int:
-        """The next offset of a group in a queue: at first its position there, else the first message."""
-        return self._next.get(place, self._log.offsets.get(place, 0))
-
     def forget(self, topic: str) -> None:
         """The topic is deleted."""
-        self._next = {place: offset for place, offset in self._next.items() if place[1] != topic}
         self.leases = {key: lease for key, lease in self.leases.items() if key[1] != topic}
 
     def _ready(self, group: str, topic: str, queue_id: int) -> bool:
@@ -137,7 +135,7 @@ class Pops:
                 blocked = any(
                     key[:3] == (group, real, index) and lease.revive == ORDERED for key, lease in self.leases.items()
                 )
-                if wanted and not blocked and self._begin((group, real, index)) < len(queue):
+                if wanted and not blocked and self._next.get((group, real, index), 0) < len(queue):
                     return True
         return False
 
@@ -221,7 +219,7 @@ class Pops:
             return refusal
         body = b""
         for index, queue in enumerate(self._log.topics[topic].queues):
-            begin = self._begin((group, topic, index))
+            begin = self._next.get((group, topic, index), 0)
             body += b"".join(record.raw() for record in queue[begin : begin + int(fields["maxMsgNums"])])
         return ok(body, restNum=0, popTime=self._log.now_ms()) if body else Response(ResponseCode.PULL_NOT_FOUND)
 

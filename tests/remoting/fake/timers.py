@@ -26,12 +26,14 @@ class Timers:
         delay_ms = int(own.get("TIMER_DELAY_MS", "0"))
         return self._log.now_ms() + delay_ms if delay_ms else int(own.get("TIMER_DELIVER_MS", "0"))
 
-    def keep(self, topic: str, queue_id: int, body: bytes, text: str, due_ms: int, message_id: str) -> str:
+    def keep(
+        self, topic: str, queue_id: int, body: bytes, text: str, due_ms: int, message_id: str, /, **more: int
+    ) -> str:
         """Its recall handle."""
 
         def append() -> None:
             if message_id not in self._recalled:
-                self._log.append(topic, queue_id, body, text)
+                self._log.append(topic, queue_id, body, text, **more)
 
         asyncio.get_running_loop().call_later((due_ms - self._log.now_ms()) / 1000, append)
         return BrokerRecallHandle(topic, self._broker, due_ms, message_id).text()

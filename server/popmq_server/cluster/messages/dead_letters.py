@@ -1,4 +1,9 @@
-"""A delivered message → its dead letter: the message as its producer sent it, and why, whence and when it died."""
+"""A message that was not processed → what is stored for a further attempt, or as its dead letter, or of that again.
+
+sent_back      for the retry topic of a group that pulls: the message, where it was, and why it came back
+dead_letter    the message as its producer sent it, and why, whence and when it died
+redriven       the message as its producer sent it, for one group
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -33,20 +38,61 @@ def dead_letter(stored: StoredMessage, found: Mapping[str, str], death: Death) -
     The reason is cut where the properties would have no room for it. Raises BadFormat for a message of another program
     whose properties leave none for the origin either: its broker can only move it without one (36).
     """
-    kept = {name: value for name, value in found.items() if name in _KEPT or own.is_of_the_user(name)}
-    kept |= {name: found[name] for name in (own.TRACE_STATE, own.ENCODING) if name in found}
-    kept.setdefault("UNIQ_KEY", stored.offset_id)
+    kept = _of_producer(stored, found)
     kept |= {
         "DLQ_ORIGIN_TOPIC": death.topic,
         "DLQ_ORIGIN_MESSAGE_ID": kept["UNIQ_KEY"],
-        own.DEAD_QUEUE: str(death.queue),
-        own.DEAD_OFFSET: str(death.offset),
+        own.ORIGIN_QUEUE: str(death.queue),
+        own.ORIGIN_OFFSET: str(death.offset),
         own.DEAD_ATTEMPTS: str(death.attempts),
-        own.DEAD_FIRST_POP: str(death.first_pop_ms),
+        own.FIRST_POP: str(death.first_pop_ms),
         own.DEAD_MS: str(death.dead_ms),
     }
-    for name, text in ((own.DEAD_CLIENT, death.client), (own.DEAD_REASON, death.reason)):
+    for name, text in ((own.CLIENT, death.client), (own.REASON, death.reason)):
         _put_what_fits(kept, name, text)
+    return _message(stored, found, kept)
+
+
+class Failure(NamedTuple):
+    """Where a message was first, by the number of its queue, and who failed to process it. `due_ms` 0: at once."""
+
+    queue: int
+    offset: int
+    first_pop_ms: int
+    client: str
+    reason: str
+    due_ms: int
+
+
+def sent_back(stored: StoredMessage, found: Mapping[str, str], failure: Failure) -> BrokerMessage:
+    """What is sent to a retry topic. Raises BadFormat for a message whose properties leave no room."""
+    kept = _of_producer(stored, found)
+    kept |= {
+        own.ORIGIN_QUEUE: str(failure.queue),
+        own.ORIGIN_OFFSET: str(failure.offset),
+        own.FIRST_POP: str(failure.first_pop_ms),
+    }
+    if failure.due_ms:
+        kept["TIMER_DELIVER_MS"] = str(failure.due_ms)
+    for name, text in ((own.CLIENT, failure.client), (own.REASON, failure.reason)):
+        _put_what_fits(kept, name, text)
+    return _message(stored, found, kept)
+
+
+def redriven(stored: StoredMessage, found: Mapping[str, str], group: str) -> BrokerMessage:
+    """What is sent to the topic of the message again. `group`: as PopMQ calls it. Raises BadFormat as `sent_back`."""
+    return _message(stored, found, _of_producer(stored, found) | {own.REDRIVEN_FOR: group})
+
+
+def _of_producer(stored: StoredMessage, found: Mapping[str, str]) -> dict[str, str]:
+    """The properties of the message as its producer sent it."""
+    kept = {name: value for name, value in found.items() if name in _KEPT or own.is_of_the_user(name)}
+    kept |= {name: found[name] for name in (own.TRACE_STATE, own.ENCODING) if name in found}
+    kept.setdefault("UNIQ_KEY", stored.offset_id)
+    return kept
+
+
+def _message(stored: StoredMessage, found: Mapping[str, str], kept: dict[str, str]) -> BrokerMessage:
     born_ms = int(found[own.BORN]) if found.get(own.BORN, "").isdecimal() else stored.born_ms
     return BrokerMessage(stored.body, kept, properties.write(kept), stored.sys_flag & _COMPRESSION, born_ms, False)
 

@@ -109,12 +109,12 @@ def _dead_letter(stored: StoredMessage, properties: Mapping[str, str]) -> bytes:
     origin = properties.get("DLQ_ORIGIN_TOPIC", "")
     parts = [
         _text(1, names.shown(origin)),
-        _number(2, _of(properties, own.DEAD_QUEUE)),
-        _number(3, _of(properties, own.DEAD_OFFSET)),
+        _number(2, _of(properties, own.ORIGIN_QUEUE)),
+        _number(3, _of(properties, own.ORIGIN_OFFSET)),
         _number(4, _of(properties, own.DEAD_ATTEMPTS) or max(0, stored.reconsume_times)),
-        _number(5, _of(properties, own.DEAD_FIRST_POP)),
-        _text(6, properties.get(own.DEAD_CLIENT, "")),
-        _text(7, properties.get(own.DEAD_REASON, "")),
+        _number(5, _of(properties, own.FIRST_POP)),
+        _text(6, properties.get(own.CLIENT, "")),
+        _text(7, properties.get(own.REASON, "")),
         _number(8, _of(properties, own.DEAD_MS) or max(0, stored.stored_ms)),
     ]
     return _bytes(15, b"".join(parts))

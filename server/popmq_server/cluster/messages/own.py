@@ -7,19 +7,22 @@
     deliver_at_ms      TIMER_DELIVER_MS                encoding             sysFlag, or __popmq_encoding
     delay_ms           TIMER_DELAY_MS                  transaction          TRAN_MSG, sysFlag 4; once committed 8
     priority           _SYS_MSG_PRIORITY_              check_after_ms       CHECK_IMMUNITY_TIME_IN_SECONDS
-    dead_letter        DLQ_ORIGIN_TOPIC, __popmq_dead_…
+    dead_letter        DLQ_ORIGIN_TOPIC, __popmq_…
 
 All other names that RocketMQ gives a meaning are the broker's, and not shown. What is left is the user's.
 """
+
+from collections.abc import Mapping
 
 from popmq_remoting.messages.properties import BYTES_MAX, OWN_NAMES, TRANSIENT_PREFIX
 
 #: Properties of the gateways'.
 PREFIX = "__popmq_"
 TRACE_STATE, BORN, ENCODING = f"{PREFIX}tracestate", f"{PREFIX}born", f"{PREFIX}encoding"
-DEAD_REASON, DEAD_ATTEMPTS, DEAD_MS = f"{PREFIX}dead_reason", f"{PREFIX}dead_attempts", f"{PREFIX}dead_ms"
-DEAD_QUEUE, DEAD_OFFSET = f"{PREFIX}dead_queue", f"{PREFIX}dead_offset"
-DEAD_FIRST_POP, DEAD_CLIENT = f"{PREFIX}dead_first_pop", f"{PREFIX}dead_client"
+#: Of a message that was sent back, or is a dead letter: where it was first, who failed to process it, and why.
+ORIGIN_QUEUE, ORIGIN_OFFSET = f"{PREFIX}origin_queue", f"{PREFIX}origin_offset"
+FIRST_POP, CLIENT, REASON = f"{PREFIX}first_pop", f"{PREFIX}client", f"{PREFIX}reason"
+DEAD_ATTEMPTS, DEAD_MS = f"{PREFIX}dead_attempts", f"{PREFIX}dead_ms"
 #: The one group that a message is for: a dead letter of it that was sent to its topic again.
 REDRIVEN_FOR = f"{PREFIX}redriven_for"
 _PREFIXES = (PREFIX, TRANSIENT_PREFIX)
@@ -47,3 +50,9 @@ CHECK_AFTER_S_DEFAULT = 6
 def is_of_the_user(name: str) -> bool:
     """Whether a property has no meaning to RocketMQ or the gateways."""
     return name not in OWN_NAMES and not name.startswith(_PREFIXES)
+
+
+def is_for_another(found: Mapping[str, str], group: str) -> bool:
+    """Whether a message was redriven for another group. `found`: its properties; `group`: as PopMQ calls it."""
+    redriven = found.get(REDRIVEN_FOR)
+    return redriven is not None and redriven != group

@@ -5,7 +5,7 @@
 A crash in between makes a second dead letter, never none. The topic is made when a broker lacks it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from popmq_remoting.codes import Permission
 from popmq_remoting.errors import BadFormat
@@ -45,7 +45,6 @@ class DeadLetters:
     ) -> None:
         """Writes the dead letter, then acks the delivery. `group`: as PopMQ calls it. Raises Refused."""
         handle, known = delivery.handle, names.broker_group(group)
-        asked = Asked(handle.broker, group=group)
         death = Death(
             delivery.topic,
             handle.queue_id,
@@ -56,13 +55,22 @@ class DeadLetters:
             reason,
             self._now_ms(),
         )
+        await self.write(handle.broker, group, stored, properties, death)
+        asked = Asked(handle.broker, group=group)
+        await self._brokers.call(asked, popping.ack(delivery.topic, known, handle), succeeded)
+
+    async def write(
+        self, broker: str, group: str, stored: StoredMessage, properties: Mapping[str, str], death: Death
+    ) -> None:
+        """Writes the dead letter at the broker that has the message. Raises Refused."""
+        known, asked = names.broker_group(group), Asked(broker, group=group)
         try:
             buried = dead_letter(stored, properties, death)
         except BadFormat:  # no room for the origin: the broker moves it
-            moved = pulling.send_back(known, delivery.topic, stored, pulling.DEAD_LETTER, 0)
+            moved = pulling.send_back(known, death.topic, stored, pulling.DEAD_LETTER, 0)
             await self._brokers.call(asked, moved, succeeded)
         else:
-            target = SendTarget(dead_letter_topic(known), known, 0, handle.broker)
+            target = SendTarget(dead_letter_topic(known), known, 0, broker)
             request = sending.send(target, buried.body, buried.properties, buried.born_ms, buried.sys_flag)
             try:
                 await self._brokers.call(asked, request, sending.sent)
@@ -72,7 +80,6 @@ class DeadLetters:
                 await self._make_topic(asked, known)
                 await self._brokers.call(asked, request, sending.sent)
         self.written += 1
-        await self._brokers.call(asked, popping.ack(delivery.topic, known, handle), succeeded)
 
     async def _make_topic(self, asked: Asked, group: str) -> None:
         config = TopicConfig(dead_letter_topic(group), 1, 1, Permission.READ | Permission.WRITE, {})

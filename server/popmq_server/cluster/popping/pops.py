@@ -2,6 +2,7 @@
 
     round    pops of 32 at most, one after the other, until there is enough or a broker has no more
     rows     tags compared again (brokers compare hashes; what does not match is acked)
+             redriven for another group ─▶ acked
              attempts used up ─▶ a dead letter, not delivered
              queue numbers by the layout, a signed handle
     wait     waits.py: a request parked at each broker, that of all clients
@@ -24,6 +25,7 @@ from popmq_server.cluster import names
 from popmq_server.cluster.brokers import succeeded
 from popmq_server.cluster.catalog.topics import KnownTopic
 from popmq_server.cluster.layout import QueuePlace
+from popmq_server.cluster.messages import own
 from popmq_server.cluster.messages.from_broker import message_bytes
 from popmq_server.cluster.popping.attempts import Attempts, key_of
 from popmq_server.cluster.popping.dead import USED_UP, DeadLetters
@@ -236,9 +238,10 @@ class Pops:
         for each in outcome.rows:
             delivery = SignedDelivery(wanted.topic.broker_name, each.handle, each.attempt)
             data = message_bytes(each.message, each.properties)
-            if wanted.filter.kind == "tag" and not wanted.filter.matches(data):
+            left_out = wanted.filter.kind == "tag" and not wanted.filter.matches(data)
+            if left_out or own.is_for_another(each.properties, wanted.group.name):
                 self._background.start(
-                    "the ack of a message that the filter leaves out", self._finish(delivery, wanted.group.name)
+                    "the ack of a message that is not for its group", self._finish(delivery, wanted.group.name)
                 )
             elif each.attempt > wanted.group.max_attempts:
                 self._background.start("a dead letter", self._bury(delivery, wanted, each))

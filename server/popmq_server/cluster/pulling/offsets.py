@@ -2,12 +2,13 @@
 
     UpdateOffsets    a group that pulls commits: 15 of each queue
     QueryOffsets     31, 30, 14 and 29 of each queue; bytes by a sample (sizes.py)
-    SetConsumeMode   15 of each queue for a group that is new in the topic, then 401 on every master
+    SetConsumeMode   15 of each queue for a group that is new in the topic, then 401 on every master; what a group that
+                     pulled has in its retry topic is sent to the topic again (send_back.py)
     ResetOffsets     a group that pulls: 15; one that pops: 222, which also ends what its brokers have read ahead for it
     CloneOffsets     the same, to the position of the other group: 314 would leave what is read ahead
 
-What is leased or retried already stays so, after a reset and after a switch of the mode. All take effect at the next
-read. The queues are those of the layout; a broker that does not answer leaves its queues where they were.
+What is leased, or retried by brokers, stays so after a reset and after a switch of the mode. All take effect at the
+next read. The queues are those of the layout; a broker that does not answer leaves its queues where they were.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from popmq_server.cluster.layout import QueuePlace
 from popmq_server.cluster.pulling.positions import Positions, position
 from popmq_server.cluster.pulling.pulls import refuse_lite
 from popmq_server.cluster.pulling.retry_topics import RetryTopics
+from popmq_server.cluster.pulling.send_back import Leftovers
 from popmq_server.cluster.pulling.sizes import Backlog, Sizes
 from popmq_server.cluster.refusals import Asked
 from popmq_server.cluster.shared import Shared
@@ -39,11 +41,11 @@ from popmq_server.values.records import Group, Subscription
 class Offsets:
     """One for a process."""
 
-    def __init__(self, shared: Shared, positions: Positions, retries: RetryTopics) -> None:
+    def __init__(self, shared: Shared, positions: Positions, retries: RetryTopics, leftovers: Leftovers) -> None:
         self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups
         self._layouts, self._modes = shared.layouts, shared.modes
         self._positions, self._retries = positions, retries
-        self._sizes = Sizes(shared.brokers)
+        self._leftovers, self._sizes = leftovers, Sizes(shared.brokers)
 
     async def update(self, command: UpdateOffsets) -> int:
         """Moves committed offsets; returns how many messages were moved past."""
@@ -113,10 +115,13 @@ class Offsets:
     # ── Operators ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def set_consume_mode(self, command: SetConsumeMode) -> Subscription:
-        """Sets mode and share number; the same call again reaches brokers that were away."""
+        """Sets mode and share number; the same call again does what was left, at brokers that were away too."""
         topic, group, places = await self._resolved(command.topic, command.group)
         await self._positions.begin(topic, group, places, command.start)
-        return await self._modes.set(topic, group.name, command.mode, command.share_number)
+        changed = await self._modes.set(topic, group.name, command.mode, command.share_number)
+        if not changed.pulls:
+            await self._leftovers.move(self._retries.of(group, topic))
+        return changed
 
     async def reset(self, command: ResetOffsets) -> dict[int, int]:
         """Moves a group in all queues or in some; returns its next offset of each queue of the topic."""

@@ -37,7 +37,7 @@ class Ends(NamedTuple):
 
 
 class Positions:
-    """Of queues named by broker and id. `group`: as PopMQ calls it."""
+    """Of queues named by broker and id. `group`: as PopMQ calls it; "" = readers without one."""
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
@@ -56,7 +56,7 @@ class Positions:
 
     async def committed(self, topic: KnownTopic, group: str, places: Sequence[QueuePlace]) -> list[int | None]:
         """The next offset of a group in each queue; None: it has none there."""
-        name, known = topic.broker_name, names.broker_group(group)
+        name, known = topic.broker_name, names.reading_group(group)
         return await self._of_each(
             topic, places, lambda queue_id: groups.query_offset(known, name, queue_id), _if_any, group
         )
@@ -92,7 +92,7 @@ class Positions:
 
     async def put(self, topic: KnownTopic, group: str, offsets: Mapping[QueuePlace, int]) -> None:
         """Moves a group. Raises Refused."""
-        known = names.broker_group(group)
+        known = names.reading_group(group)
 
         async def one(place: QueuePlace) -> None:
             request = groups.update_offset(known, topic.broker_name, place.queue_id, offsets[place])

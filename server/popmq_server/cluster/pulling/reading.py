@@ -8,7 +8,6 @@ The numbers of the queue tell what an answer without messages means; brokers of 
 ways.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from popmq_remoting import CALLS, ResponseCode
@@ -31,6 +30,8 @@ from popmq_server.values.filters.filter import Filter
 
 #: Messages of one pull, as many as a broker gives at most unless its operator says otherwise.
 PULL_MESSAGES = 1024
+#: Bytes of a pull for the gateway itself.
+SOME_BYTES = 4 << 20
 #: Pulls without a message that matches, after which the answer says how far it came.
 PULLS_MAX = 64
 _PASSED_OVER = frozenset(("NO_MATCHED_MESSAGE", "MESSAGE_WAS_REMOVING", "OFFSET_FOUND_NULL"))
@@ -113,7 +114,7 @@ class Reader:
         request = pulling.pull(
             BrokerPull(
                 asked.topic.broker_name,
-                names.broker_group(asked.group) if asked.group else names.READER_GROUP,
+                names.reading_group(asked.group),
                 asked.place.queue_id,
                 asked.offset,
                 min(asked.messages_max, PULL_MESSAGES),
@@ -133,12 +134,17 @@ class Reader:
         await self._brokers.call(Asked(asked.place.broker), reader, succeeded)
         return await self._brokers.call(told, request, pulling.pulled, wait_ms=wait_ms, purpose=purpose)
 
+    async def some(
+        self, topic: KnownTopic, place: QueuePlace, offset: int, messages_max: int = 32
+    ) -> list[StoredMessage]:
+        """The messages of one pull, for whomever they are; none at the end of the queue."""
+        asked = Reading(topic, place, "", 0, offset, messages_max, SOME_BYTES)
+        return (await self.pull(asked)).messages
+
     async def at(self, topic: KnownTopic, place: QueuePlace, offset: int) -> StoredMessage | None:
-        """The message at exactly this place, for whoever may read it or not; None: there is none."""
-        for message in (await self.pull(Reading(topic, place, "", 0, offset, 1, 4 << 20))).messages:
-            if message.queue_offset == offset:
-                return message
-        return None
+        """The message at exactly this place; None: there is none."""
+        found = await self.some(topic, place, offset, 1)
+        return found[0] if found and found[0].queue_offset == offset else None
 
 
 def _take(asked: Reading, found: Read, pulled: PulledQueue, bytes_left: int) -> int:
@@ -177,16 +183,10 @@ def _row(asked: Reading, message: StoredMessage) -> ReadRow | None:
     found = properties.read(message.properties)
     if message.topic.startswith(names.RETRY_TOPIC_PREFIX):  # when it came back is nothing that its producer said
         found = {name: value for name, value in found.items() if not name.startswith("TIMER_")}
-    if not asked.redriven and is_for_another(found, asked.group):
+    if not asked.redriven and own.is_for_another(found, asked.group):
         return None
     data = message_bytes(message if asked.body else replace(message, body=b""), found)
     if asked.filter.kind == "tag" and not asked.filter.matches(data):
         return None
     attempt = message.reconsume_times + 1 if asked.attempts else 0
     return data, message.stored_ms, asked.number, message.queue_offset, attempt
-
-
-def is_for_another(found: Mapping[str, str], group: str) -> bool:
-    """Whether a message was redriven for another group. `found`: its properties; `group`: as PopMQ calls it."""
-    redriven = found.get(own.REDRIVEN_FOR)
-    return redriven is not None and redriven != group

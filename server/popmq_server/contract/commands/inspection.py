@@ -148,7 +148,7 @@ class Redrive(Command[Redriven], Listed["Redrive"], lane=LANE_POP, capability=RE
     """Delivers dead letters of a group again; group "": commits given-up half messages. A discard removes them.
 
     `offsets`, `message_ids`: these; both empty: all that are there now. `topic`: only those from this topic; "" = all.
-    `reason`: only those with this line of a reason (deadletter.headline); None = all.
+    `reason`: only those with this line of a reason (values/reasons.py); None = all.
     """
 
     group: str

@@ -40,8 +40,6 @@ DEAD_LETTER_BYTES_MAX = 4 << 20
 DEAD_LETTERS_MAX = 250
 #: Size of a dead letter's origin, at most: names, and a reason of 4 KiB.
 ORIGIN_BYTES = 5 << 10
-#: Length of a headline, the first part of a reason.
-HEADLINE_CHARACTERS = 200
 #: Text fields of popmq.v1.DeadLetter.
 _ORIGIN_TEXTS = (1, 6, 7)
 
@@ -170,14 +168,6 @@ def opened(data: bytes) -> tuple[bytes, Origin] | None:
         found[field] = raw[end - value : end].decode() if field in _ORIGIN_TEXTS else value
     origin = Origin(*(found.get(number, default) for number, default in enumerate(Origin(), 1)))  # type: ignore[arg-type]  # numbers and texts by their place
     return data[: at[0]] + data[at[2] :], origin
-
-
-def headline(reason: str) -> str:
-    """The line of a reason by which dead letters are counted and chosen: of a Python traceback the last one, which has
-    the error, else the first.
-    """
-    said = [text for text in reason.splitlines() if text.strip()] or [""]
-    return (said[-1] if said[0].startswith("Traceback") else said[0]).rstrip()[:HEADLINE_CHARACTERS]
 
 
 def has_gone(tx: Tx, topic_id: int) -> bool:

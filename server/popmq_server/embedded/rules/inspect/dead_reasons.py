@@ -1,6 +1,6 @@
 """The reasons of dead letters: how many have each, when the first and the last came.
 
-Reasons are counted by one line of theirs (deadletter.headline). A piece reads PIECE_LETTERS dead letters and no state
+Reasons are counted by one line of theirs (values/reasons.py). A piece reads PIECE_LETTERS dead letters and no state
 in memory, so it may run in any thread (loop/aside.py).
 """
 
@@ -10,6 +10,7 @@ from popmq_server.contract.commands.inspection import ReasonNumbers
 from popmq_server.embedded.rules.delivery import deadletter
 from popmq_server.embedded.rules.topics.log import Log, entries, over_hole
 from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.values.reasons import headline
 
 #: Dead letters that one piece reads, and bytes of them: a few milliseconds.
 PIECE_LETTERS = 200
@@ -46,7 +47,7 @@ def count(
 
 
 def _add(sums: dict[str, ReasonNumbers], origin: deadletter.Origin, offset: int) -> None:
-    reason = deadletter.headline(origin.reason)
+    reason = headline(origin.reason)
     known = sums.get(reason, ReasonNumbers(reason, 0, origin.dead_ms, origin.dead_ms, offset))
     first_ms, last_ms = min(known.first_ms, origin.dead_ms), max(known.last_ms, origin.dead_ms)
     sums[reason] = ReasonNumbers(reason, known.messages + 1, first_ms, last_ms, offset)

@@ -61,6 +61,7 @@ from popmq_server.values import fields
 from popmq_server.values.ids import GroupTopic, TopicId
 from popmq_server.values.message import DEAD_LETTER_PREFIX, GIVE_UP_TOPIC, dead_letter_topic
 from popmq_server.values.outgoing import Outgoing, hash8
+from popmq_server.values.reasons import headline
 from popmq_server.values.records import (
     Group,
     Subscription,
@@ -229,7 +230,7 @@ def other_than(command: RedrivePiece | DiscardPiece, origin: Origin) -> str:
     """Why a dead letter is not among those that a command wants; "" if it is."""
     if command.topic not in ("", origin.topic):
         return f"came from topic {origin.topic!r}"
-    if command.reason not in (None, found := deadletter.headline(origin.reason)):
+    if command.reason not in (None, found := headline(origin.reason)):
         return f"has the reason {found!r}"
     return ""
 
