@@ -11,10 +11,15 @@ import pytest
 
 from harness.broker_process import own_port
 from harness.gateway_process import GatewayProcess
+from popmq_server.clock import SystemClock
 from popmq_server.process.running import EXIT_CONFIG
+from tests.cluster.gateway import GROUP, TOPIC, created
+from tests.remoting.fake.broker import FakeBroker
 from tests.remoting.fake.cluster import FakeCluster
 from tests.wire.access.signing import write_keys
-from tests.wire.stubs import CALL_S
+from tests.wire.stubs import CALL_S, Stubs
+
+POLLS = 12
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]
 
@@ -71,3 +76,36 @@ async def test_a_gateway_with_access_keys_and_no_secret_does_not_start(tmp_path:
     gateway.spawn()
     assert await asyncio.to_thread(gateway.wait_dead) == EXIT_CONFIG
     assert "popmq: --access-keys needs --handle-secret FILE, the same at all gateways: " in gateway.log.read_text()
+
+
+async def test_sigterm_answers_the_long_polls_of_all_workers(tmp_path: Path) -> None:
+    metrics, secret = own_port(), tmp_path / "handles"
+    secret.write_text("the secret of the gateways")
+    secret.chmod(0o600)
+    fake = FakeCluster()
+    fake.brokers["a"] = FakeBroker("a", now_ms=SystemClock().wall_ms)
+    async with fake:
+        created(fake)
+        (servers,) = fake.settings().name_servers
+        given = ("--workers", "2", "--handle-secret", str(secret), "--metrics-port", f"{metrics}")
+        gateway = GatewayProcess(tmp_path / "gateway.log", servers, *given)
+        try:
+            await asyncio.to_thread(gateway.start)
+            await asyncio.to_thread(gateway.wait_log, "worker 2 serves")
+            answers = await asyncio.to_thread(stopped_while_they_wait, gateway, metrics)
+        finally:
+            await asyncio.to_thread(gateway.kill)
+    assert answers == [0] * POLLS
+
+
+def stopped_while_they_wait(gateway: GatewayProcess, metrics: int) -> list[int]:
+    """The number of messages in the answer to each long poll, of a connection of its own."""
+    stubs = [Stubs(gateway.endpoint) for _ in range(POLLS)]
+    calls = [each.pop_later(topic=TOPIC, group=GROUP) for each in stubs]
+    while f"popmq_waiters {POLLS}.0" not in get(metrics, "/metrics")[1]:
+        assert not any(call.done() for call in calls)
+    assert gateway.stop() == 0
+    answers = [len(call.result().deliveries) for call in calls]
+    for each in stubs:
+        each.channel.close()
+    return answers
