@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-core demo test test-all test-wide check check-fast proto bench chaos mutate install test-floor test-newest
 .PHONY: interop image run clean site test-transport fuzz bench-compare bench-floors bench-long bench-check search chaos-spark
-.PHONY: test-cluster spark-examples spark-kafka newcomer test-interpreters dist
+.PHONY: test-cluster chaos-cluster spark-examples spark-kafka newcomer test-interpreters dist
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -172,7 +172,10 @@ test-cluster: setup ## the remoting client and gateways beside a real RocketMQ (
 
 chaos: setup ## the kill -9 and power-cut campaigns, whole
 	@echo "chaos: whole campaigns"
-	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0
+	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0 --ignore tests/cluster
+
+chaos-cluster: setup ## gateways and brokers of a RocketMQ cluster killed, stopped and restarted under load (20 minutes; Java 17 and Maven)
+	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0 tests/cluster
 
 search: setup ## STEPS=500000 of all random machines against their models, from SEED on
 	@echo "search: $(or $(STEPS),100000) steps; a finding ends it, and is told with the line that repeats it"

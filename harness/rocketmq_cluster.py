@@ -78,6 +78,8 @@ class RocketMQCluster:
         self._java = java
         self._settings = {**SETTINGS, **(settings or {})}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._words: dict[str, list[str]] = {}
+        self._ports: dict[str, int] = {}
         self._port = own_port()
 
     @property
@@ -118,15 +120,39 @@ class RocketMQCluster:
             process.wait(STOP_S)
         self._processes.clear()
 
+    def kill(self, name: str) -> None:
+        """kill -9 of a broker, or of `namesrv`."""
+        self._processes[name].send_signal(signal.SIGKILL)
+        self._processes[name].wait(STOP_S)
+
+    def restart(self, name: str) -> None:
+        """Starts one again that was killed, with what it has on disk; returns when it listens."""
+        self._spawn(name)
+        self._wait(name, self._ports[name])
+
+    def pause(self, name: str) -> None:
+        """SIGSTOP."""
+        self._processes[name].send_signal(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """SIGCONT."""
+        self._processes[name].send_signal(signal.SIGCONT)
+
     def _start(self, name: str, main: str, settings: Mapping[str, str], heap: Sequence[str]) -> None:
         home = self._folder / name
         home.mkdir(parents=True)
         configuration = home / "conf.properties"
         configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         words = ["java", *_OPENS, *_SMALL, *heap, *self._java, f"-Duser.home={home}", "-cp", f"{self._jars}/*"]
-        with (home / "out.log").open("wb") as output:
+        self._words[name] = [*words, f"org.apache.rocketmq.{main}", "-c", str(configuration)]
+        self._ports[name] = int(settings["listenPort"])
+        self._spawn(name)
+
+    def _spawn(self, name: str) -> None:
+        home = self._folder / name
+        with (home / "out.log").open("ab") as output:
             self._processes[name] = subprocess.Popen(
-                [*words, f"org.apache.rocketmq.{main}", "-c", str(configuration)],
+                self._words[name],
                 cwd=home,
                 env={**os.environ, "ROCKETMQ_HOME": str(home)},
                 stdin=subprocess.DEVNULL,
@@ -136,7 +162,7 @@ class RocketMQCluster:
 
     def _wait(self, name: str, port: int) -> None:
         until_s = time.monotonic() + START_S
-        while not _listens(port):
+        while not listens(port):
             if self._processes[name].poll() is not None or time.monotonic() > until_s:
                 last = (self._folder / name / "out.log").read_text(errors="replace").splitlines()[-5:]
                 raise NotStarted(f"{name} does not listen on port {port}: {' '.join(last)}")
@@ -147,11 +173,12 @@ def broker_port() -> int:
     """A port whose neighbours are free: a broker also takes that port - 2 and + 1."""
     while True:
         port = own_port()
-        if not any(map(_listens, (port - 2, port + 1))):
+        if not any(map(listens, (port - 2, port + 1))):
             return port
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
+    """Whether something on this machine takes connections there."""
     with socket.socket() as tried:
         tried.settimeout(1.0)
         return tried.connect_ex(("127.0.0.1", port)) == 0

@@ -11,9 +11,9 @@ from popmq_remoting.errors import BadFormat
 from popmq_remoting.messages import batch, properties
 from popmq_remoting.messages.stored import read_all
 from popmq_remoting.requests.sending import SendOutcome, SendTarget
-from popmq_server.cluster import gathering
 from popmq_server.cluster.messages.from_broker import message_bytes
 from popmq_server.cluster.messages.to_broker import BrokerMessage
+from popmq_server.cluster.sending import gathering
 from tests.remoting.writers import stored_message
 
 TARGET = SendTarget("orders", "orders", 2, "broker-a")

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from popmq_remoting import RemotingError, Response
 from popmq_remoting.errors import BadFormat, Unreachable
-from popmq_server.cluster import layout, message_groups
+from popmq_server.cluster import layout
 from popmq_server.cluster.layout import Agreed, Layout, QueuePlace
+from popmq_server.cluster.sending import message_groups
 from popmq_server.errors import Refused
 
 brokers = st.text("abc-_.019", min_size=1, max_size=12)

@@ -9,11 +9,12 @@ from popmq_remoting.pops.acks import PopAck
 from popmq_remoting.requests import name_server, popping, sending
 from popmq_remoting.requests.popping import BrokerPop
 from popmq_remoting.requests.sending import HalfPlace, SendTarget
-from popmq_server.cluster import gathering, layout, names
+from popmq_server.cluster import layout, names
 from popmq_server.cluster.layout import Agreed
 from popmq_server.cluster.messages.from_broker import message_bytes
 from popmq_server.cluster.messages.to_broker import SendLimits, to_broker
 from popmq_server.cluster.refusals import Asked, refusal
+from popmq_server.cluster.sending import gathering
 from popmq_server.cluster.signed import transactions
 from popmq_server.cluster.signed.handles import Handles, SignedDelivery
 from popmq_server.cluster.signed.secrets import Secrets

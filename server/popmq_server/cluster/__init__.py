@@ -1,7 +1,7 @@
 """The cluster engine: the contract of contract/ in front of an Apache RocketMQ 5 cluster. It keeps nothing.
 
     process/ ─▶ gateway/life ─▶ engine ─▶ a part for each family of operations
-                                    sending/    sends, and where they go
+                                    sending/    sends, where they go, and which travel together; recalls
                                     popping/    pops, waits, acks, dead letters, session leases
                         shared      what all parts stand on:
                           brokers     calls with deadlines, refused in the contract's words
@@ -15,10 +15,8 @@
 
     without a connection, pure functions:
       layout            queue 0 … N−1 ↔ broker and queue id, as all gateways see it
-      message_groups    message group → queue
       names             topics and groups, as PopMQ and as RocketMQ call them
       messages/         a popmq.v1.Message ↔ a body, properties and flags
-      gathering         single sends of one turn of the event loop → requests
       refusals          RocketMQ's response codes → refusals of the contract
       promises          what this engine lacks, and what it promises less
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers import install
 from harness.rocketmq_cluster import RocketMQCluster
 from popmq_remoting import Cluster, ClusterSettings
 from popmq_server.cluster.engine import ClusterEngine
@@ -28,15 +27,12 @@ def wall_ms() -> int:
 
 
 @pytest.fixture(scope="session")
-def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def name_server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[str]:
     """host:port of the name server of a cluster with the brokers a and b."""
     if running := os.environ.get("POPMQ_NAMESRV"):
         yield running
         return
-    try:
-        jars = Path(named) if (named := os.environ.get("POPMQ_ROCKETMQ")) else install.rocketmq()
-    except install.Missing as error:
-        pytest.skip(str(error))
+    jars: Path = request.getfixturevalue("jars")
     with RocketMQCluster(tmp_path_factory.mktemp("rocketmq"), jars, ("a", "b")) as cluster:
         yield cluster.name_server
 

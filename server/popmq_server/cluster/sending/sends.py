@@ -19,13 +19,13 @@ from popmq_remoting.errors import BrokerRefused, DeadlineOver
 from popmq_remoting.messages import offset_ids
 from popmq_remoting.requests import sending
 from popmq_remoting.requests.sending import HalfPlace, SendOutcome, SendTarget
-from popmq_server.cluster import gathering, message_groups
 from popmq_server.cluster.brokers import CALL_S
 from popmq_server.cluster.catalog.topics import KnownTopic
-from popmq_server.cluster.gathering import Gathered
 from popmq_server.cluster.layout import QueuePlace
 from popmq_server.cluster.messages.to_broker import BrokerMessage, SendLimits, to_broker
 from popmq_server.cluster.refusals import Asked, refusal
+from popmq_server.cluster.sending import gathering, message_groups
+from popmq_server.cluster.sending.gathering import Gathered
 from popmq_server.cluster.sending.placing import Placing, may_go_elsewhere
 from popmq_server.cluster.shared import Shared
 from popmq_server.cluster.signed import transactions
