@@ -150,7 +150,8 @@ class Judged:
         return (
             f"{self.sent:,} sent, {self.delivered:,} delivered, {self.acked:,} acked; lost {len(self.lost)}, "
             f"after an OK ack {len(self.after_ack)}, overlaps {len(self.overlaps)}, "
-            f"attempts backwards {len(self.backwards)}, refused acks {len(self.refused_acks)}; longest silence: {silent}"
+            f"attempts backwards {len(self.backwards)}, refused acks "
+            f"{len(self.refused_acks)}; longest silence: {silent}"
         )
 
 

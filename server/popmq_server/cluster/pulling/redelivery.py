@@ -12,12 +12,12 @@ from popmq_remoting import RemotingError, Response, ResponseCode
 from popmq_remoting.errors import BrokerRefused
 from popmq_remoting.requests import sending
 from popmq_remoting.requests.sending import SendTarget
-from popmq_server.cluster import message_groups
 from popmq_server.cluster.catalog.topics import KnownTopic
 from popmq_server.cluster.layout import QueuePlace
 from popmq_server.cluster.messages.to_broker import BrokerMessage
 from popmq_server.cluster.pulling.retry_topics import RetryTopic, RetryTopics
 from popmq_server.cluster.refusals import Asked, refusal
+from popmq_server.cluster.sending import message_groups
 from popmq_server.cluster.sending.placing import Placing, may_go_elsewhere
 from popmq_server.cluster.shared import Shared
 from popmq_server.errors import Refused, unavailable
