@@ -15,7 +15,6 @@ import pytest
 from popmq_server.contract import commands as ask
 from popmq_server.contract.operations import Command
 from popmq_server.embedded.rules.delivery import revive
-from popmq_server.embedded.rules.delivery.deadletter import DeadLetterBudget
 from popmq_server.embedded.state import jobs
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import CheckPoint, Lease
@@ -218,10 +217,10 @@ def test_a_lease_that_cannot_be_revived_waits_and_the_others_do_not(rig: Rig, mo
     rig.popped(max_messages=1)
     expire = revive.expire
 
-    def fail(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, letters: DeadLetterBudget) -> int:
+    def fail(tx: Tx, ck: CheckPoint, sub: int, part: Lease, outcome: revive.Outcome) -> int:
         if ck.ck_id == bad:
             raise RuntimeError("bug")
-        return expire(tx, ck, sub, part, members_max, letters)
+        return expire(tx, ck, sub, part, outcome)
 
     with monkeypatch.context() as patched:
         patched.setattr(revive, "expire", fail)

@@ -23,10 +23,10 @@ from collections.abc import Iterator
 
 from popmq_server.embedded.fsck import check_dead_letters, check_lite, check_log, check_pending, check_rows
 from popmq_server.embedded.rules.topics.chunk import IDX_HEAD
-from popmq_server.embedded.rules.topics.log import Log, located_in
+from popmq_server.embedded.rules.topics.log import Log, located
 from popmq_server.embedded.state import loading
 from popmq_server.embedded.state.state import State
-from popmq_server.embedded.store.checkpoint import CheckPoint, members_of
+from popmq_server.embedded.store.checkpoint import CheckPoint
 from popmq_server.embedded.store.folder import data_file
 from popmq_server.embedded.store.keys import (
     DUE_KEY,
@@ -260,7 +260,7 @@ def _count_leased(
 
 def _places(kv: Transaction, ck: CheckPoint, bits: int) -> Iterator[tuple[int, tuple[int, int]]]:
     """(member, its place) of the members in `bits`; the chunks of the others may be gone."""
-    for member, (run, offset, position, _) in zip(members_of(bits), located_in(kv, ck, bits), strict=True):
+    for member, run, offset, position, _ in located(kv, ck, bits):
         yield member, check_dead_letters.place_of(kv, ck.topic_id, position, run.queue, offset)
 
 
@@ -303,8 +303,8 @@ def _check_pins(kv: Transaction, state: State) -> Iterator[str]:
     for (ck_id, _), lease in state.leases.items():
         ck = state.ck.get(ck_id)
         if ck is not None and ck.topic_id in state.topics:
-            for member, unit in zip(members_of(lease.undone), located_in(kv, ck, lease.undone), strict=True):
-                if log.chunk_of(unit[2]) != ck.chunk_of(member):
+            for member, _, _, position, _ in located(kv, ck, lease.undone):
+                if log.chunk_of(position) != ck.chunk_of(member):
                     yield f"CheckPoint {ck_id}: member {member} pins another chunk than the one it lies in"
     counted: Counter[int] = Counter()
     for kind, group_id, topic_id, position in itertools.chain(_retries(kv), _waiting(kv)):

@@ -24,7 +24,7 @@ from popmq_server.embedded.rules.topics.topic_lifecycle import ensure_dead_lette
 from popmq_server.embedded.state import marks, topic_counts
 from popmq_server.embedded.state.space import GROW, messages_bytes
 from popmq_server.embedded.state.tx import Scratch, Tx
-from popmq_server.embedded.store.checkpoint import CheckPoint, Lease, members_of
+from popmq_server.embedded.store.checkpoint import CheckPoint, Lease
 from popmq_server.embedded.store.keys import CQ_KEY, QUEUE_KEY, U64
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.errors import Later, Refused
@@ -69,7 +69,7 @@ def dead_letter(
     topic = tx.state.topics[ck.topic_id]
     log = Log(tx.kv)
     found: list[Outgoing] = []
-    for run, offset, position, size in located(tx, ck, bits):
+    for _, run, offset, position, size in located(tx.kv, ck, bits):
         read = log.fetch(ck.topic_id, position, size)
         if read is None:
             quarantine.set_aside(tx, ck.group_id, ck.topic_id, run.queue, offset, position, size)
@@ -98,21 +98,24 @@ class DeadLetterBudget:
         #: Whether a dead letter was left for a later piece; whether one found no room in the store.
         self.full = self.no_room = False
 
-    def fitting(self, ck: CheckPoint, bits: int) -> int:
-        """The first members of `bits` whose dead letters may be written now; they count as written."""
+    def fitting(self, ck: CheckPoint, bits: int, ahead: int = 0) -> int:
+        """The first members of `bits` whose dead letters may be written now; they count as written.
+
+        `ahead`: bytes that are written before them.
+        """
         fits = 0
-        for (_, _, _, size), member in zip(located(self._tx, ck, bits), members_of(bits), strict=True):
-            if not self.fits(size):
+        for member, _, _, _, size in located(self._tx.kv, ck, bits):
+            if not self.fits(size, ahead):
                 break
             fits |= 1 << member
         return fits
 
-    def fits(self, size: int) -> bool:
+    def fits(self, size: int, ahead: int = 0) -> bool:
         """Whether a dead letter of `size` bytes may be written now; if so, it counts as written."""
         if self._letters == DEAD_LETTERS_MAX or (self._taken and self._taken + size > self._bytes_max):
             self.full = True
             return False
-        if not self._tx.room.has(GROW, messages_bytes([self._taken + size + ORIGIN_BYTES])):
+        if not self._tx.room.has(GROW, ahead + messages_bytes([self._taken + size + ORIGIN_BYTES])):
             self.no_room = True
             return False
         self._taken += size

@@ -32,12 +32,12 @@ import functools
 from typing import NamedTuple
 
 from popmq_server.embedded.rules.topics import readers
-from popmq_server.embedded.rules.topics.chunk import pin_record
+from popmq_server.embedded.rules.topics.chunk import pin_records
 from popmq_server.embedded.rules.topics.log import located
 from popmq_server.embedded.state import leases, ready_groups
 from popmq_server.embedded.state.space import MOVE, entries_bytes
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.checkpoint import CheckPoint, members_of
+from popmq_server.embedded.store.checkpoint import CheckPoint
 from popmq_server.embedded.store.keys import FWAIT_KEY, FWAIT_VALUE, STAT_KEY
 from popmq_server.values import fields
 from popmq_server.values.ids import GroupTopic
@@ -111,14 +111,14 @@ def put(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
         return
     value = FWAIT_VALUE.pack(*entry[1:9]) + entry.reason.encode()
     tx.kv.put("fwait", entry.key, value)
-    pin_record(tx, entry.position, 1)
+    pin_records(tx, (entry.position,), 1)
     _moved(tx, where, entry, 1)
 
 
 def remove(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
     """Removes a waiting entry."""
     tx.kv.delete("fwait", entry.key)
-    pin_record(tx, entry.position, -1)
+    pin_records(tx, (entry.position,), -1)
     _moved(tx, where, entry, -1)
 
 
@@ -161,7 +161,7 @@ def put_back(
     """
     tx.room.demand(MOVE, entries_bytes(bits.bit_count(), reason))
     where = (ck.group_id, ck.topic_id)
-    for (run, offset, position, size), member in zip(located(tx, ck, bits), members_of(bits), strict=True):
+    for member, run, offset, position, size in located(tx.kv, ck, bits):
         key = FWAIT_KEY.pack(*where, ck.message_groups[member], offset)
         attempts = run.attempts - (not bound and not tried >> member & 1)
         tie = (ck.ck_id, member) if bound else (0, 0)
@@ -173,7 +173,7 @@ def put_back(
 def take_back(tx: Tx, ck: CheckPoint, bits: int) -> None:
     """Removes the waiting entries of members of `ck`: they return to its lease, or are done."""
     where = (ck.group_id, ck.topic_id)
-    for (_, offset, _, _), member in zip(located(tx, ck, bits), members_of(bits), strict=True):
+    for member, _, offset, _, _ in located(tx.kv, ck, bits):
         key = FWAIT_KEY.pack(*where, ck.message_groups[member], offset)
         value = tx.kv.get("fwait", key)
         if value is not None:

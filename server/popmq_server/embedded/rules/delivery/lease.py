@@ -25,7 +25,7 @@ from popmq_server.embedded.rules.delivery import (
     invalidated,
     lease_history,
 )
-from popmq_server.embedded.rules.delivery.retry import go_back, leave
+from popmq_server.embedded.rules.delivery.retry import go_back
 from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.space import MOVE, entries_bytes
@@ -281,7 +281,7 @@ def _apply(
         outcome = {index: Changed(visible_ms, False) for index, _ in founds}
     elif entry.kind == "reject":
         part = tx.state.leases[(ck.ck_id, sub)]
-        leave(tx, ck, sub, bits)
+        lease_history.leave(tx, ck, sub, bits)
         deadletter.dead_letter(tx, ck, bits, entry.reason, part, lease_history.REJECTED)
         outcome = {index: Changed(tx.now_ms, True) for index, _ in founds}
     else:
@@ -353,7 +353,7 @@ def _release(
         return _release_in_order(tx, group, entry, ck, sub, bits, founds)
     dead = 0 if entry.uncounted else exhausted(ck, bits, group.max_attempts)
     part = tx.state.leases[(ck.ck_id, sub)]
-    leave(tx, ck, sub, bits)
+    lease_history.leave(tx, ck, sub, bits)
     if dead:
         deadletter.dead_letter(tx, ck, dead, entry.reason or "no attempts left", part)
     outcome = {index: Changed(tx.now_ms, True) for index, found in founds if found.bit & dead}
@@ -406,7 +406,7 @@ def _release_in_order(
     lease = tx.state.leases[(ck.ck_id, sub)]
     for part_sub, part in leases.parts(tx, ck):
         if leaving := part.undone & (failed | later):
-            leave(tx, ck, part_sub, leaving)
+            lease_history.leave(tx, ck, part_sub, leaving)
     reason = entry.reason or "no attempts left"
     if dead:
         deadletter.dead_letter(tx, ck, dead, reason, lease)

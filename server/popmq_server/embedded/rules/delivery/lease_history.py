@@ -51,12 +51,20 @@ ROW_BYTES = 128
 ROWS_MAX = 50_000
 
 
-def end_with_rows(tx: Tx, ck: CheckPoint, sub: int, part: Lease, bits: int, how: int, reason: str = "") -> None:
-    """Members leave their part of a lease, with its rows.
+def leave(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
+    """Members leave their part of a lease; the caller writes a row for each."""
+    part = tx.state.leases[(ck.ck_id, sub)]
+    if not leases.end(tx, ck, sub, part, bits) and not sub and part.undone != ck.all_bits:
+        write(tx, ck, part._replace(undone=bits), sub, ACKED)
+
+
+def write_ended(
+    tx: Tx, ck: CheckPoint, sub: int, part: Lease, bits: int, left: int, how: int, reason: str = ""
+) -> None:
+    """Writes the rows of members that left their part of a lease together. `left`: those that stay, as bits.
 
     When others stay, each gets a row of its own: the later row of the batch cannot tell them from done members.
     """
-    left = leases.end(tx, ck, sub, part, bits)
     if ck.kind == BACKOFF:
         return
     if left:

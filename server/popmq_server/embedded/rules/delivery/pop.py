@@ -43,7 +43,6 @@ from popmq_server.embedded.store.checkpoint import (
     NORMAL,
     RETRY,
     CheckPoint,
-    members_of,
 )
 from popmq_server.errors import Refused, no_queue
 from popmq_server.values import permission
@@ -243,7 +242,7 @@ def _replay(tx: Tx, ck: CheckPoint) -> Leased:
 def read_members(tx: Tx, ck: CheckPoint, bits: int) -> tuple[list[tuple[bytes, int, int, int, int, int]], int]:
     """Rows of the members in `bits`, and the number of unreadable members."""
     log, rows, lost = Log(tx.kv), [], 0
-    for (run, offset, position, size), member in zip(located(tx, ck, bits), members_of(bits), strict=True):
+    for member, run, offset, position, size in located(tx.kv, ck, bits):
         read = log.fetch(ck.topic_id, position, size)
         if read is None:
             lost += 1

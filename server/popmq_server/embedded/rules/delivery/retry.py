@@ -1,6 +1,5 @@
 """The way back from a lease to the retry topic, at once or after a delay.
 
-    leave      the members are in no lease any more
     go_back    one of the two:
     to_retry   the members are entries of the retry topic; FIFO: they wait in their message groups
     back_off   a CheckPoint of kind backoff holds them until its due time (revive.py), then to_retry
@@ -8,13 +7,13 @@
 The caller has made dead letters of the members that have no attempt left.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import NamedTuple
 
-from popmq_server.embedded.rules.delivery import fifo, lease_history
+from popmq_server.embedded.rules.delivery import fifo
 from popmq_server.embedded.rules.topics import readers
-from popmq_server.embedded.rules.topics.chunk import pin
-from popmq_server.embedded.rules.topics.log import Log, located
+from popmq_server.embedded.rules.topics.chunk import pin, pin_records
+from popmq_server.embedded.rules.topics.log import located
 from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.space import MOVE, entries_bytes
 from popmq_server.embedded.state.tx import Tx
@@ -31,13 +30,6 @@ from popmq_server.values.ids import GroupTopic
 
 #: All members of a CheckPoint, as bits.
 ALL = -1
-
-
-def leave(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
-    """Removes members from their part; the caller writes a history row for each."""
-    part = tx.state.leases[(ck.ck_id, sub)]
-    if not leases.end(tx, ck, sub, part, bits) and not sub and part.undone != ck.all_bits:
-        lease_history.write(tx, ck, part._replace(undone=bits), sub, lease_history.ACKED)
 
 
 def go_back(tx: Tx, ck: CheckPoint, bits: int, delay_ms: int, reason: str, *, uncounted: bool) -> int:
@@ -84,7 +76,7 @@ def to_retry(
     tx.room.demand(MOVE, entries_bytes(bits.bit_count(), reason))
     where, text = (ck.group_id, ck.topic_id), reason.encode()
     entries = list[tuple[int, bytes]]()
-    for (run, offset, position, size), member in zip(located(tx, ck, bits), members_of(bits), strict=True):
+    for member, run, offset, position, size in located(tx.kv, ck, bits):
         tie = (ck.ck_id, member) if bound else (0, 0)
         first_pop_ms = run.first_pop_ms or ck.popped_ms
         value = RQ_VALUE.pack(position, size, run.attempts - (not tried), run.queue, offset, first_pop_ms, *tie)
@@ -113,7 +105,7 @@ class RetryEntry(NamedTuple):
 
 def put(tx: Tx, where: GroupTopic, entries: list[tuple[int, bytes]]) -> int:
     """Adds entries, each with the position of its record, and pins the chunks; returns the number of the first."""
-    _pin_all(tx, [position for position, _ in entries], 1)
+    pin_records(tx, [position for position, _ in entries], 1)
     first = tx.next("rseq", len(entries))
     for rseq, (_, value) in enumerate(entries, first):
         tx.kv.put("rq", RQ_KEY.pack(*where, rseq), value)
@@ -125,7 +117,7 @@ def remove(tx: Tx, where: GroupTopic, entries: Collection[tuple[bytes, int]], **
     """Removes entries, each a key and the position of its record. `counted`: other counters that change with them."""
     for key, _ in entries:
         tx.kv.delete("rq", key)
-    _pin_all(tx, [position for _, position in entries], -1)
+    pin_records(tx, [position for _, position in entries], -1)
     readers.count(tx, where, retry=-len(entries), **counted)
 
 
@@ -138,17 +130,6 @@ def take(tx: Tx, where: GroupTopic, entries: Collection[RetryEntry]) -> None:
     for entry in entries:
         if entry.bound_ck:
             leases.tear(tx, entry.bound_ck, entry.bound_member)
-
-
-def _pin_all(tx: Tx, positions: Iterable[int], sign: int) -> None:
-    """Moves the pins of the chunks that have these records."""
-    log, chunks = Log(tx.kv), dict[int, int]()
-    for position in positions:
-        chunk = log.chunk_of(position)
-        chunks[chunk] = chunks.get(chunk, 0) + sign
-    for chunk, count in chunks.items():
-        if chunk >= 0:
-            pin(tx, chunk, count)
 
 
 def take_back(tx: Tx, ck: CheckPoint, part: Lease) -> None:

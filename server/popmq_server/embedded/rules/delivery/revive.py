@@ -31,7 +31,7 @@ from popmq_server.embedded.rules.delivery import (
     session_lease,
     sweep,
 )
-from popmq_server.embedded.rules.delivery.retry import leave, to_retry
+from popmq_server.embedded.rules.delivery.retry import to_retry
 from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.events import Event
 from popmq_server.embedded.state.jobs import (
@@ -50,10 +50,10 @@ from popmq_server.embedded.store.checkpoint import (
     CheckPoint,
     Lease,
     exhausted,
-    followers,
     heads,
     members_of,
 )
+from popmq_server.embedded.store.checkpoint import followers as following
 from popmq_server.embedded.store.keys import DUE_KEY, NEVER, SUB_OWNER
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.embedded.store.row_formats import RowReader
@@ -211,8 +211,9 @@ class Reviving(Job):
             group = tx.state.groups.get(tx.state.ck[ck_id].group_id) if part is not None else None
             if part is not None and group is not None:
                 ck = tx.state.ck[ck_id]
-                fate = _fate(tx, ck, part.undone, group, fifo.keeps_order(tx, ck))
-                leases.note_dead_blocked(tx, ck, sub, fate.dead)
+                in_order = fifo.keeps_order(tx, ck)
+                others = leases.undone(tx, ck) & ~part.undone if in_order else 0
+                leases.note_dead_blocked(tx, ck, sub, _attempts(ck, part.undone, others, group, in_order)[1])
         return len(found)
 
     def _put_off(self, tx: Tx) -> None:
@@ -295,64 +296,59 @@ def revive(tx: Tx, ck_id: int, sub: int, part: Lease, members_max: int, budget: 
     if due_ms := session_lease.after_start(tx, ck, sub, part):
         leases.set_part(tx, ck, sub, part._replace(due_ms=due_ms))
         return 0
-    return expire(tx, ck, sub, part, members_max, budget)
-
-
-class Fate(NamedTuple):
-    """The next state of members whose lease ended, as bits. Members that are not `tried` get their attempt back."""
-
-    tried: int
-    dead: int
-    stopped: int  # FIFO: they stop their message group
-
-
-def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, members_max: int, budget: deadletter.DeadLetterBudget) -> int:
-    """Ends the lease of a part: moves at most `members_max` of its undone members on; returns their number.
-
-    Members whose dead letters exceed `budget` stay under the lease until the next piece, or until there is
-    room.
-    """
     group = tx.state.groups.get(ck.group_id)
     if group is None or not tx.state.alive(ck.topic_id):
         leases.end(tx, ck, sub, part, part.undone)
         return part.undone.bit_count()
-    if lost := part.undone & invalidated.of_checkpoint(tx.state, ck):
-        return sweep.drop_members(tx, ck, sub, lost)
-    in_order = fifo.keeps_order(tx, ck)
-    fate = _fate(tx, ck, part.undone, group, in_order)
-    pulled = _pull_back(tx, ck, part.undone, fate.dead, members_max) if in_order else 0
-    if pulled == members_max:  # a failed head leaves after the members that follow it
-        return pulled
-    members_max -= pulled
-    bits = _some(part.undone & ~fate.dead, members_max, last=in_order)
-    if bits == part.undone & ~fate.dead:  # dead letters come last: the others need no such room
-        dead = budget.fitting(ck, _some(fate.dead, members_max - bits.bit_count()))
-        leases.note_dead_blocked(tx, ck, sub, fate.dead & ~dead if budget.no_room else 0)
-        bits |= dead
-    if bits:
-        lease_history.end_with_rows(tx, ck, sub, part, bits, lease_history.EXPIRED)
-        if dead := fate.dead & bits:
-            deadletter.dead_letter(tx, ck, dead, (in_order and ck.reason) or EXPIRED_REASON)
-        if going := bits & ~dead:
-            to_retry(tx, ck, going, ck.reason or EXPIRED_REASON, tried=fate.tried, stopped=fate.stopped)
-    return pulled + bits.bit_count()
+    if void := part.undone & invalidated.of_checkpoint(tx.state, ck):
+        return sweep.drop_members(tx, ck, sub, void)
+    return expire(tx, ck, sub, part, decide(tx, ck, part, group, members_max, budget))
 
 
-def _pull_back(tx: Tx, ck: CheckPoint, own: int, dead: int, most: int) -> int:
-    """FIFO: takes at most `most` members out of other parts of the lease; returns how many.
+class Outcome(NamedTuple):
+    """What becomes of the members of a part whose lease ended, as bits. Members in no field stay under the lease."""
 
-    They follow one of this part that waits again, as all of it but `dead` do. They were extended alone, so their lease
-    goes on: they wait after it again, uncounted, as after a release.
+    retry: int  # they become visible again
+    tried: int  # of `retry`: their attempt counts; the others get it back
+    stopped: int  # FIFO, of `retry`: they stop their message group
+    followers: int  # FIFO: members of other parts, which wait again after one of this part
+    dead: int = 0  # they become dead letters
+    blocked: int | None = None  # their dead letters wait for room; None: as before
+
+
+def decide(
+    tx: Tx, ck: CheckPoint, part: Lease, group: Group, members_max: int, budget: deadletter.DeadLetterBudget
+) -> Outcome:
+    """What becomes of the members of a part, of at most `members_max`. Changes nothing but `budget`.
+
+    Members whose dead letters exceed `budget` stay under the lease until the next piece, or until there is room.
     """
-    if ck.ck_id not in tx.state.subs:
-        return 0
-    later = _some(followers(ck, leases.undone(tx, ck) & ~own, own & ~dead), most, last=True)
-    for sub, part in leases.parts(tx, ck):
-        if leaving := part.undone & later:
-            leave(tx, ck, sub, leaving)
-            lease_history.write_members(tx, ck, leaving, part, lease_history.RELEASED, fifo.FOLLOWER)
-    fifo.put_back(tx, ck, later, fifo.FOLLOWER, 0)
-    return later.bit_count()
+    in_order = fifo.keeps_order(tx, ck)
+    others = leases.undone(tx, ck) & ~part.undone if in_order else 0
+    tried, dead, stopped = _attempts(ck, part.undone, others, group, in_order)
+    returns = part.undone & ~dead
+    # Followers were extended alone, so their lease goes on: they wait again, uncounted, as after a release. A failed
+    # head leaves after them.
+    followers = _some(following(ck, others, returns), members_max, last=True) if others else 0
+    members_max -= followers.bit_count()
+    retry = _some(returns, members_max, last=in_order) if members_max else 0
+    if retry != returns or not members_max:  # dead letters come last: the others need no such room
+        return Outcome(retry, tried, stopped, followers)
+    ahead = entries_bytes(followers.bit_count(), fifo.FOLLOWER)
+    fitting = budget.fitting(ck, _some(dead, members_max - retry.bit_count()), ahead)
+    return Outcome(retry, tried, stopped, followers, fitting, dead & ~fitting if budget.no_room else 0)
+
+
+def _attempts(ck: CheckPoint, bits: int, others: int, group: Group, in_order: bool) -> tuple[int, int, int]:
+    """The members of `bits` whose attempt counts; of these the dead letters, and those that stop their message group.
+
+    In FIFO topics only the first undone member of each message group counts as tried; elsewhere every member.
+    """
+    if ck.kind == BACKOFF:
+        return bits, 0, 0
+    tried = heads(ck, bits | others) & bits if in_order else bits
+    last = exhausted(ck, tried, group.max_attempts)
+    return (tried, 0, last) if in_order and group.stop_on_failure else (tried, last, 0)
 
 
 def _some(bits: int, count: int, *, last: bool = False) -> int:
@@ -367,11 +363,27 @@ def _some(bits: int, count: int, *, last: bool = False) -> int:
     return sum(1 << member for member in (members[-count:] if last else members[:count]))
 
 
-def _fate(tx: Tx, ck: CheckPoint, bits: int, group: Group, in_order: bool) -> Fate:
-    """In FIFO topics only the first undone member of each message group counts as tried; elsewhere every member."""
-    if ck.kind == BACKOFF:
-        return Fate(bits, 0, 0)
-    tried = heads(ck, leases.undone(tx, ck)) & bits if in_order else bits
-    dead = exhausted(ck, tried, group.max_attempts)
-    stopped = dead if in_order and group.stop_on_failure else 0
-    return Fate(tried, dead & ~stopped, stopped)
+def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, outcome: Outcome) -> int:
+    """Ends the lease of a part, or of some of its members, as decided; returns the number of moved members."""
+    if outcome.followers:
+        _pull_back(tx, ck, outcome.followers)
+    if outcome.blocked is not None:
+        leases.note_dead_blocked(tx, ck, sub, outcome.blocked)
+    if bits := outcome.retry | outcome.dead:
+        left = leases.end(tx, ck, sub, part, bits)
+        lease_history.write_ended(tx, ck, sub, part, bits, left, lease_history.EXPIRED)
+    if outcome.dead:
+        deadletter.dead_letter(tx, ck, outcome.dead, EXPIRED_REASON)
+    if outcome.retry:
+        reason = ck.reason or EXPIRED_REASON
+        to_retry(tx, ck, outcome.retry, reason, tried=outcome.tried, stopped=outcome.stopped)
+    return bits.bit_count() + outcome.followers.bit_count()
+
+
+def _pull_back(tx: Tx, ck: CheckPoint, bits: int) -> None:
+    """FIFO: takes members out of other parts of the lease, to wait again."""
+    for sub, part in leases.parts(tx, ck):
+        if leaving := part.undone & bits:
+            lease_history.leave(tx, ck, sub, leaving)
+            lease_history.write_members(tx, ck, leaving, part, lease_history.RELEASED, fifo.FOLLOWER)
+    fifo.put_back(tx, ck, bits, fifo.FOLLOWER, 0)

@@ -22,7 +22,7 @@ from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.rules.topics.log import Log, located
 from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.checkpoint import CheckPoint, Lease, members_of
+from popmq_server.embedded.store.checkpoint import CheckPoint, Lease
 from popmq_server.values import fields
 from popmq_server.values.handles import make_handle
 
@@ -91,7 +91,7 @@ def handle_of(tx: Tx, query: queries.SessionHandle) -> str:
         if group is None or ck.group_id != group.group_id:
             continue
         bits = leases.undone(tx, ck)
-        for (_, _, position, size), member in zip(located(tx, ck, bits), members_of(bits), strict=True):
+        for member, _, _, position, size in located(tx.kv, ck, bits):
             left -= size
             read = log.fetch(ck.topic_id, position, size) if left >= 0 else None
             if read is not None and fields.text(read[1], fields.MESSAGE_ID) == query.message_id:

@@ -132,7 +132,8 @@ def drop_members(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> int:
     History tells that they were moved: the message of a member that was acked before may be in no queue any more.
     """
     part = tx.state.leases[(ck.ck_id, sub)]
-    lease_history.end_with_rows(tx, ck, sub, part, bits, lease_history.RELEASED, MOVED)
+    left = leases.end(tx, ck, sub, part, bits)
+    lease_history.write_ended(tx, ck, sub, part, bits, left, lease_history.RELEASED, MOVED)
     kept = _keep(tx, ck, bits)
     readers.count(tx, (ck.group_id, ck.topic_id), start=(bits & ~kept).bit_count())
     return bits.bit_count()
@@ -262,7 +263,8 @@ class _Piece:
             if ck.owner_id:
                 _disown(self.tx, ck, part.undone)
             else:
-                lease_history.end_with_rows(self.tx, ck, sub, part, bits, lease_history.RELEASED, SWITCHED)
+                left = leases.end(self.tx, ck, sub, part, bits)
+                lease_history.write_ended(self.tx, ck, sub, part, bits, left, lease_history.RELEASED, SWITCHED)
             if bits:
                 to_retry(self.tx, ck, bits, ck.reason or SWITCHED)
             self.left -= max(LEASE_COST, bits.bit_count())

@@ -22,7 +22,7 @@ from popmq_server.embedded.rules.operate import idle_subscriptions
 from popmq_server.embedded.rules.pulling.offsets import retry_topic
 from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.rules.topics.backlog import bytes_of, ready, stored
-from popmq_server.embedded.rules.topics.log import Log, entries, located_in
+from popmq_server.embedded.rules.topics.log import Log, entries, located
 from popmq_server.embedded.state.leases import oldest_chunk
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.state.tx import Tx
@@ -415,7 +415,7 @@ def _first(kv: Transaction, state: State, where: GroupTopic, position: int) -> i
         bits = sum(part.undone & ~part.released for part in parts if part is not None)
         bits &= sum(1 << member for member in members_of(bits) if ck.chunk_of(member) == position)
         try:
-            units = [unit[2:] for unit in located_in(kv, ck, bits)] if bits else []
+            units = [unit[3:] for unit in located(kv, ck, bits)] if bits else []
         except LookupError:  # a damaged CheckPoint must not hide the numbers of its group
             continue
         times += [read[0] for unit in units if (read := log.fetch(ck.topic_id, *unit)) is not None]

@@ -27,6 +27,7 @@ from popmq_server.embedded.rules.delivery.subscription import bind
 from popmq_server.embedded.rules.topics import readers, registry
 from popmq_server.embedded.rules.topics.log import Log, entries
 from popmq_server.embedded.rules.topics.removal import OF_TOPIC, drop_range
+from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.rows import LITE_NAME
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import FWAIT_VALUE, STAT_KEY, U32
@@ -116,6 +117,7 @@ def _make(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
         lite_topic=name,
     )
     registry.add_topic(tx, made)
+    topic_counts.add_lites(tx, parent.topic_id, 1, 0)
     for key in state.watches.watchers(parent.name, name, tx.now_ms):
         if (group := readers.group(tx, key[0])) is not None:
             bind(tx, group, parent)

@@ -168,7 +168,7 @@ class _Page:
             if member >= begin and key in state.locks and key not in state.waiting:
                 if len(self.rows) >= self._rows_max:
                     return member
-                ((_, _, position, size),) = located(self._tx, ck, 1 << member)
+                ((*_, position, size),) = located(self._tx.kv, ck, 1 << member)
                 self._add(key, position, size)
         return ck.members
 

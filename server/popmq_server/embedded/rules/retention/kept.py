@@ -24,7 +24,7 @@ from typing import Any
 
 from popmq_server.embedded.rules.retention.chunks import Chunk
 from popmq_server.embedded.rules.topics.chunk import keep, pins
-from popmq_server.embedded.rules.topics.log import located_in
+from popmq_server.embedded.rules.topics.log import located
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.state.tx import Tx
@@ -184,9 +184,9 @@ class Keeping:
         part = checkpoint.decode_lease(due_ms, sub, value, ck.members)
         undone = checkpoint.members_of(part.undone & ~part.released)
         bits = sum(1 << member for member in undone if ck.chunk_of(member) in self._sizes)
-        for member, unit in zip(checkpoint.members_of(bits), located_in(tx.kv, ck, bits), strict=True):
+        for member, _, _, *record in located(tx.kv, ck, bits):
             self._left -= 1
-            self._see(_MEMBER.pack(ck_id, member), *unit[2:])
+            self._see(_MEMBER.pack(ck_id, member), *record)
 
     def _see(self, pointer: bytes, position: int, size: int) -> None:
         """Records a pointer to a record."""

@@ -287,10 +287,15 @@ def pin(tx: Tx, position: int, count: int) -> None:
         tx.kv.delete("pin", key)
 
 
-def pin_record(tx: Tx, position: int, count: int) -> None:
-    """The same for an entry that points to the record at a position; its chunk may be gone."""
-    if (chunk := Log(tx.kv).chunk_of(position)) >= 0:
-        pin(tx, chunk, count)
+def pin_records(tx: Tx, positions: Iterable[int], sign: int) -> None:
+    """The same for entries that point to the records at these positions, one each; their chunks may be gone."""
+    log, chunks = Log(tx.kv), dict[int, int]()
+    for position in positions:
+        chunk = log.chunk_of(position)
+        chunks[chunk] = chunks.get(chunk, 0) + sign
+    for chunk, count in chunks.items():
+        if chunk >= 0:
+            pin(tx, chunk, count)
 
 
 def pins(tx: Tx, position: int) -> tuple[int, int]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import CheckPoint, Run, members_of
 from popmq_server.embedded.store.keys import CQ_ENTRY, CQ_KEY, U64
 from popmq_server.embedded.store.lmdb import Transaction
@@ -91,23 +90,20 @@ def tagged(
     return found, offset
 
 
-def located(tx: Tx, ck: CheckPoint, bits: int) -> list[tuple[Run, int, int, int]]:
-    """(run, offset, position, size) of each member in `bits`, ascending."""
-    return located_in(tx.kv, ck, bits)
-
-
-def located_in(kv: Transaction, ck: CheckPoint, bits: int) -> list[tuple[Run, int, int, int]]:
-    """`located`, for readers without a Tx."""
+def located(kv: Transaction, ck: CheckPoint, bits: int) -> list[tuple[int, Run, int, int, int]]:
+    """(member, run, offset, position, size) of each member in `bits`, ascending."""
     found = []
-    for run, _, inside in ck.runs_with(bits):
+    for run, start, inside in ck.runs_with(bits):
         if run.size:
-            found.append((run, run.first, run.position, run.size))
+            found.append((start, run, run.first, run.position, run.size))
         else:
-            found += _located_run(kv, ck.topic_id, run, members_of(inside))
+            found += _located_run(kv, ck.topic_id, run, start, members_of(inside))
     return found
 
 
-def _located_run(kv: Transaction, topic_id: int, run: Run, places: list[int]) -> Iterator[tuple[Run, int, int, int]]:
+def _located_run(
+    kv: Transaction, topic_id: int, run: Run, start: int, places: list[int]
+) -> Iterator[tuple[int, Run, int, int, int]]:
     """Locates members of one run. It may have holes: retention drops a chunk once all its members are done."""
     while places:
         first = places[0]
@@ -116,7 +112,7 @@ def _located_run(kv: Transaction, topic_id: int, run: Run, places: list[int]) ->
             raise LookupError(f"topic {topic_id} queue {run.queue} has no offset {run.first + first}, which is leased")
         here = [place for place in places if place - first < len(units)]
         for place in here:
-            yield run, *units[place - first]
+            yield start + place, run, *units[place - first]
         places = places[len(here) :]
 
 

@@ -17,8 +17,8 @@ NO_POSITION = (1 << 64) - 1
 
 def set_aside(tx: Tx, group_id: GroupId, topic_id: TopicId, queue: int, offset: int, position: int, size: int) -> None:
     """Quarantines a damaged message that a group has reached: counts it for the group, and reports it."""
-    readers.count(tx, (group_id, topic_id), quarantined=1)
     report(tx, topic_id, queue, offset, position, size)
+    readers.count(tx, (group_id, topic_id), quarantined=1)
 
 
 def report(tx: Tx, topic_id: int, queue: int, offset: int, position: int, size: int) -> None:

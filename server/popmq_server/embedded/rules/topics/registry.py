@@ -25,7 +25,6 @@ def add_topic(tx: Tx, topic: Topic) -> Topic:
     tx.state.topics[topic.topic_id] = topic
     if topic.parent_id:
         tx.state.lite_ids[(topic.parent_id, topic.lite_topic)] = topic.topic_id
-        topic_counts.add_lites(tx, topic.parent_id, 1, 0)
     else:
         tx.state.ids[("t", topic.name)] = topic.topic_id
     return topic
