@@ -329,6 +329,16 @@ def test_each_arrow_of_the_walks_is_a_call() -> None:
     assert [step for step in found if not holds(step)] == []
 
 
+def test_each_of_the_four_walks_enters_at_most_seven_files() -> None:
+    _, _, listed = section().partition("\n## The four walks, file by file\n")
+    walks = re.findall(r"^- \*\*(.+?)\*\*: (.*)$", listed.partition("\n## ")[0], re.MULTILINE)
+    assert [name for name, _ in walks] == ["Send", "Pop", "Ack", "Lease end"]
+    entered = {
+        name: {end.path for step in steps_of(walk) for end in (step.source, step.target)} for name, walk in walks
+    }
+    assert {name: files for name, files in entered.items() if len(files) > 7} == {}
+
+
 SEND, LEASE = (
     "server/popmq_server/embedded/rules/sending/send.py",
     "server/popmq_server/embedded/rules/delivery/lease.py",

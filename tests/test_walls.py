@@ -445,7 +445,7 @@ SERVER_FILE = "server/popmq_server/protocols/server.py"
         (
             across,
             "server/popmq_server/protocols/rocketmq/x.py",
-            "from popmq_server.protocols.native.requests import ack",
+            "from popmq_server.protocols.native.requests import read",
         ),
         (across, "spark_connector/popmq_spark/offsets/x.py", "from popmq_spark.lease.part import Part"),
         (across, "server/popmq_server/cluster/names.py", "from popmq_server.embedded.store.keys import U32"),

@@ -8,7 +8,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract.commands import NewMessage, Sent
 from popmq_server.errors import Refused
 from popmq_server.protocols import entries
-from popmq_server.protocols.native import requests, responses
+from popmq_server.protocols.native import native, responses
 
 IDS = ["a", "m-1", "x" * 127, "x" * 128, "x" * 129, "x" * 300, "é" * 10, "é" * 70, ""]
 TAGS = ["", "", "red", "a" * 64, "a" * 65, "two words", "ü", "|"]
@@ -32,7 +32,7 @@ def alone(raw: bytes) -> object:
 
 def sent(messages: list[pb.Message]) -> list[object]:
     whole = pb.SendRequest(topic="t", messages=messages).SerializeToString()
-    return [outcome(entry) for entry in requests.send(whole).entries]
+    return [outcome(entry) for entry in native.read_send(whole).entries]
 
 
 def some(chance: random.Random, wild: bool) -> pb.Message:
@@ -79,7 +79,7 @@ def test_one_message_that_is_not_plain_changes_nothing_for_the_others(other: pb.
 def test_a_message_with_a_field_of_a_later_release_keeps_its_bytes() -> None:
     later = PLAIN.SerializeToString() + b"\xfa\x3f\x03new"
     whole = pb.SendRequest(topic="t").SerializeToString() + 5 * (b"\x12" + bytes([len(later)]) + later)
-    given = requests.send(whole).entries
+    given = native.read_send(whole).entries
     assert [entry.data for entry in given if isinstance(entry, NewMessage)] == [later] * 5
 
 
@@ -87,7 +87,7 @@ def test_a_message_with_a_field_of_a_later_release_keeps_its_bytes() -> None:
 @pytest.mark.parametrize("queue", [0, 300])
 def test_the_answer_names_each_message_in_its_place(first: int, queue: int) -> None:
     messages = [PLAIN, pb.Message(), *(pb.Message(message_id="i" * n, body=b"b") for n in (1, 127, 128))]
-    command = requests.send(pb.SendRequest(topic="t", messages=messages).SerializeToString())
+    command = native.read_send(pb.SendRequest(topic="t", messages=messages).SerializeToString())
     results = pb.SendResponse.FromString(responses.sent(command, Sent(queue, first, False))).results
     stored = [result for result in results if not result.HasField("error")]
     assert [result.HasField("error") for result in results] == [False, True, False, False, False]

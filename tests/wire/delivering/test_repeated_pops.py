@@ -6,8 +6,8 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.errors import Refused
-from popmq_server.protocols.native import requests
-from popmq_server.protocols.native.requests import KnownPops
+from popmq_server.protocols.native import native
+from popmq_server.protocols.native.native import KnownPops
 
 
 def asking(**fields: Any) -> bytes:
@@ -26,7 +26,7 @@ def test_the_same_bytes_are_read_once_and_others_mean_something_else(pops: Known
     assert again[1] is command
     other = pops.read(asking(max_messages=8, wait_ms=50))
     assert (command.max_messages, other[1].max_messages) == (7, 8)
-    assert command == requests.pop(request)
+    assert command == native.read_pop(request)
 
 
 @pytest.mark.parametrize("fields", [{"attempt_id": "a"}, {"client_id": "c", "queues": range(300)}])

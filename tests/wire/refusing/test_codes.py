@@ -13,7 +13,7 @@ from popmq_server.embedded.rules.delivery import token_pop
 from popmq_server.embedded.state import space
 from popmq_server.embedded.store import lmdb as storage
 from popmq_server.embedded.store.store import Store
-from popmq_server.embedded.writer import admitted, handlers
+from popmq_server.embedded.writer import admitted, core
 from popmq_server.errors import RETRYABLE, CommitFailed
 from popmq_server.protocols.refusals import STATUS_OF_CODE
 from popmq_server.values.handles import TransactionId, transaction_text
@@ -206,7 +206,7 @@ def internal(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    patch.setitem(handlers.HANDLERS, queries.Topics, fail)
+    patch.setitem(core.HANDLERS, queries.Topics, fail)
     return refusal(shop.admin.ListTopics, pb.ListTopicsRequest())
 
 

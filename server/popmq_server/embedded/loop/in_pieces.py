@@ -117,7 +117,7 @@ class InPieces(ABC):
         """The whole answer of a query."""
 
     async def _begin(self, command: Operation[object], answer: type[T]) -> T:
-        """The first piece of a command whose handler gives such an answer (handlers.py: begun_by)."""
+        """The first piece of a command whose handler gives such an answer (core.py: begun_by)."""
         return cast(T, await self.run(command))
 
     async def _go_on(self, command: Operation[object], answer: type[T]) -> T:

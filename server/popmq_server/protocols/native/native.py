@@ -1,16 +1,27 @@
-"""popmq.v1.Broker: the data plane, one short method per call. requests.py validates, the engine decides."""
+"""popmq.v1.Broker: the data plane, one short method per call; below the service, the readers of its requests.
+
+A reader validates every limit that needs no state, before anything waits; the engine decides the rest. An invalid
+request raises; an invalid entry is replaced by its refusal in the command, and the other entries are still processed.
+"""
 
 from collections.abc import Collection
 
 from google.protobuf.message import Message
 
+from popmq_proto.store.store_pb2 import SendView
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import Clock
 from popmq_server.contract.commands import (
+    Ack,
     AckUpTo,
+    AttachOwner,
     Available,
+    Change,
+    ChangeInvisibleTime,
     NewMessage,
     Place,
+    Pop,
+    PopToken,
     ReleaseOwner,
     RenewOwner,
     Send,
@@ -21,13 +32,22 @@ from popmq_server.contract.commands import (
 from popmq_server.contract.commands.numbers import GroupNumbers
 from popmq_server.contract.commands.sessions import HEARTBEAT_MS, Heartbeat
 from popmq_server.contract.engine import Engine
-from popmq_server.errors import Refused
+from popmq_server.errors import Refused, invalid
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
 from popmq_server.protocols import validation
-from popmq_server.protocols.native import requests, responses
+from popmq_server.protocols.access import access_keys
+from popmq_server.protocols.entries import validated
+from popmq_server.protocols.native import columns, requests, responses
 from popmq_server.protocols.traffic import Traffic
-from popmq_server.values.message import check_range, check_text
+from popmq_server.values.limits import QUEUES_MAX
+from popmq_server.values.message import (
+    REASON_BYTES_MAX,
+    check_lite_topic,
+    check_messages_total,
+    check_range,
+    check_text,
+)
 
 #: Types of entries that were not refused; other entries are examined one by one.
 _ACCEPTED = {NewMessage, Place, type(None)}
@@ -46,7 +66,7 @@ class NativeService:
         self._metrics = metrics
         self._rates = rates
         self._traffic = traffic
-        self._pops = requests.KnownPops()
+        self._pops = KnownPops()
 
     def _refused(self, entries: Collection[object]) -> None:
         """Counts the refused entries of a request that was served."""
@@ -58,7 +78,7 @@ class NativeService:
 
     async def Send(self, raw: bytes) -> bytes:
         """Stores the valid messages of a request; invalid ones are refused one by one."""
-        command = requests.send(raw)
+        command = read_send(raw)
         with self._metrics.limits("", command.topic):
             answer = await self._engine.execute(command)
         self._refused(command.entries)
@@ -86,7 +106,7 @@ class NativeService:
 
     async def Ack(self, raw: bytes) -> Message:
         """Finishes deliveries; an empty list of results means that all succeeded."""
-        command = requests.ack(requests.read(pb.AckRequest, raw))
+        command = read_ack(requests.read(pb.AckRequest, raw))
         answer = await self._engine.execute(command)
         self._refused(answer.results)
         self._traffic.served("Ack", command.group)
@@ -96,7 +116,7 @@ class NativeService:
 
     async def ChangeInvisibleTime(self, raw: bytes) -> Message:
         """Extends, releases or rejects leases, each entry on its own."""
-        command = requests.change_invisible_time(requests.read(pb.ChangeInvisibleTimeRequest, raw))
+        command = read_changes(requests.read(pb.ChangeInvisibleTimeRequest, raw))
         answer = await self._engine.execute(command)
         self._refused(answer)
         self._traffic.served("ChangeInvisibleTime", command.group)
@@ -116,7 +136,7 @@ class NativeService:
 
     async def AttachOwner(self, raw: bytes) -> Message:
         """Creates or takes over an owner; this fences older generations."""
-        command = requests.attach_owner(requests.read(pb.AttachOwnerRequest, raw))
+        command = read_attach_owner(requests.read(pb.AttachOwnerRequest, raw))
         generation, acked_epoch, queues = await self._engine.execute(command)
         self._traffic.served("AttachOwner", command.group, command.topic)
         return pb.AttachOwnerResponse(generation=generation, acked_epoch=acked_epoch, queues=queues)
@@ -210,3 +230,159 @@ class NativeServicer:
         self._engine = engine
         self._traffic = traffic
         self._metrics = metrics
+
+
+# ── Requests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_send(whole: bytes) -> Send:
+    """Validates each message on its own: an invalid one becomes its entry's refusal.
+
+    The limits of the whole request come first, so that a request over them is refused before its messages are parsed.
+    """
+    view = requests.read(SendView, whole, pb.SendRequest.DESCRIPTOR.full_name)
+    if len(view.messages) > validation.ENTRIES_MAX:  # before they are copied
+        check_range(len(view.messages), "messages", 1, validation.ENTRIES_MAX)
+    raws = list(view.messages)  # each access to the field copies a message
+    total = sum(map(len, raws))
+    check_messages_total(len(raws), total, validation.ENTRIES_MAX, validation.SEND_BYTES_MAX)
+    check_text(view.producer_id, "producer_id", requests.PRODUCER_ID_BYTES_MAX)
+    if bool(view.producer_id) != bool(view.request_number):
+        raise invalid(
+            "producer_id and request_number belong together", field="request_number", action="set both, or neither"
+        )
+    producer = _producer(view.producer_id)
+    entries = validated(pb.SendRequest, whole, raws, producer, view.request_number)
+    return Send(validation.sent_name(view.topic), entries, producer, view.request_number, total)
+
+
+def _producer(name: str) -> str:
+    """A producer id as the engine gets it. Ids can be guessed, so each access key has its own producers."""
+    key = access_keys.CALLER.get() if name else None
+    return f"{key.name}/{name}" if isinstance(key, access_keys.Key) else name
+
+
+def read_pop(request: pb.PopRequest) -> Pop:
+    """Zeros become defaults; any other value out of range is refused, never clamped."""
+    columns.check_format(request)
+    token = _token(request.token) if request.HasField("token") else None
+    if token is not None and request.attempt_id:
+        raise invalid(
+            "token and attempt_id are both set, and a token identifies the attempt already",
+            field="attempt_id",
+            action="set one of them",
+        )
+    check_range(request.wait_ms, "wait_ms", 0, requests.WAIT_MS_MAX)
+    check_range(len(request.queues), "queues", 0, QUEUES_MAX)
+    return Pop(
+        validation.topic_name(request.topic),
+        validation.group_name(request.group),
+        tuple(dict.fromkeys(request.queues)),
+        check_range(request.max_messages, "max_messages", 1, validation.ENTRIES_MAX, requests.POP_MESSAGES),
+        check_range(request.max_bytes, "max_bytes", 1, requests.POP_BYTES_MAX, requests.POP_BYTES),
+        requests.invisible_ms(request.invisible_ms, "invisible_ms"),
+        validation.client_id(request.client_id),
+        check_text(request.attempt_id, "attempt_id", requests.ATTEMPT_ID_BYTES_MAX),
+        token,
+        requests.wanted(request),
+        lite=_lite_topics(request),
+        handles=not (token and request.format == pb.FORMAT_COLUMNS),
+    )
+
+
+def _lite_topics(request: pb.PopRequest) -> tuple[str, ...] | None:
+    """Names of lite topics, without duplicates; None when there are none."""
+    if not request.lite_topics:
+        return None
+    if request.HasField("token"):
+        raise invalid("token and lite_topics are both set", field="token", action="set one of them")
+    check_range(len(request.lite_topics), "lite_topics", 1, requests.LITE_TOPICS_MAX)
+    return tuple(
+        dict.fromkeys(check_lite_topic(name, f"lite_topics[{n}]") for n, name in enumerate(request.lite_topics))
+    )
+
+
+def _token(token: pb.Token) -> PopToken:
+    """Validates a token; generation and epoch begin at 1, so that an unset field is noticed."""
+    check_range(token.epoch, "token.epoch", 1, requests.INT64_MAX)
+    requests.generation(token.generation, "token.generation")
+    upto = requests.position(token.upto, "token.upto") if token.HasField("upto") else None
+    owner = check_text(token.owner, "token.owner", requests.OWNER_BYTES_MAX, required=True)
+    place = token.epoch, token.part, token.chunk
+    return PopToken(owner, token.generation, *place, token.share, upto, token.topic_id)
+
+
+def read_ack(request: pb.AckRequest) -> Ack:
+    """The engine reads the handles."""
+    check_range(len(request.handles), "handles", 1, validation.ENTRIES_MAX)
+    return Ack(validation.group_name(request.group), tuple(request.handles))
+
+
+def read_changes(request: pb.ChangeInvisibleTimeRequest) -> ChangeInvisibleTime:
+    """An invalid change becomes its entry's refusal."""
+    check_range(len(request.changes), "changes", 1, validation.ENTRIES_MAX)
+    changes: list[Change | Refused] = []
+    for index, entry in enumerate(request.changes):
+        try:
+            changes.append(_change(entry, f"changes[{index}]"))
+        except Refused as refused:
+            changes.append(refused)
+    return ChangeInvisibleTime(validation.group_name(request.group), tuple(changes))
+
+
+def _change(entry: pb.InvisibleTimeChange, field: str) -> Change:
+    """One entry: exactly one of extend, release, reject. `delay_ms` unset means the group's backoff, 0 means now."""
+    handle = entry.handle
+    kind = entry.WhichOneof("change")
+    if kind == "extend":
+        return Change(
+            handle, kind, requests.invisible_ms(entry.extend.invisible_ms, f"{field}.extend.invisible_ms", None)
+        )
+    if kind == "reject":
+        return Change(
+            handle, kind, 0, False, check_text(entry.reject.reason, f"{field}.reject.reason", REASON_BYTES_MAX)
+        )
+    if kind != "release":
+        raise invalid("the change is unset", field=field, action="set one of extend, release, reject")
+    delay_ms = None
+    if entry.release.HasField("delay_ms"):
+        delay_ms = check_range(entry.release.delay_ms, f"{field}.release.delay_ms", 0, validation.INVISIBLE_MS_MAX)
+    reason = check_text(entry.release.reason, f"{field}.release.reason", REASON_BYTES_MAX)
+    return Change(handle, kind, delay_ms, entry.release.uncounted, reason)
+
+
+def read_attach_owner(request: pb.AttachOwnerRequest) -> AttachOwner:
+    """`start` matters only for a group without a position in the topic."""
+    start = requests.start_position(request.start, "start") if request.HasField("start") else None
+    return AttachOwner(
+        validation.group_name(request.group),
+        check_text(request.owner, "owner", requests.OWNER_BYTES_MAX, required=True),
+        requests.invisible_ms(request.lease_ms, "lease_ms", None),
+        validation.topic_name(request.topic) if request.topic else "",
+        start,
+        request.create_group,
+    )
+
+
+class KnownPops:
+    """Pops that were read before, by their bytes: a consumer repeats the same request, unless it names each try."""
+
+    MAX, BYTES_MAX = 1024, 256
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[pb.PopRequest, Pop]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def read(self, raw: bytes) -> tuple[pb.PopRequest, Pop]:
+        """The request and its command; neither may be changed."""
+        if (known := self._known.get(raw)) is not None:
+            return known
+        request = requests.read(pb.PopRequest, raw)
+        command = read_pop(request)
+        if not command.attempt_id and command.token is None and len(raw) <= self.BYTES_MAX:
+            if len(self._known) >= self.MAX:
+                self._known.clear()
+            self._known[raw] = request, command
+        return request, command
