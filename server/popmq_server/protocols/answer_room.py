@@ -23,9 +23,9 @@ from popmq_server.errors import Refused
 from popmq_server.logs import CALL
 from popmq_server.protocols.access.admission import IN_FLIGHT
 
-#: Bytes of answers that a connection, and all together may have. An address may have as many as are then left for the
-#: others: alone half of all, beside another one that has these a quarter, and so on. So no few addresses shut out the
-#: rest. A connection, or an address, without any may have one answer of any size.
+#: Bytes of answers that a connection, and all together may have. An address may have as many bytes as
+#: it leaves free: half of all when it is alone, a quarter beside one that has half, and so on. So a few addresses
+#: cannot shut out the rest. A connection, or an address, without any may have one answer of any size.
 CONNECTION_BYTES, ALL_BYTES = 64 << 20, 512 << 20
 #: Smaller answers are not counted: those of the most calls that a connection may have are 10 MiB.
 FREE_BYTES = 1 << 10

@@ -2,10 +2,10 @@
 
 INFO popmq.audit [3f2a9c01d4e5b677]: DeleteTopic key=operator peer=ipv4:10.0.0.7:51234 code=OK request="name: …"
 
-of Admin                       every call, whatever its outcome; but Get… and List… that show settings and numbers,
-                               because tools repeat them every few seconds
-of Broker, and of clients      calls in OPERATED that only the right admin allowed: they are the work of producers
-                               and consumers else
+of Admin                       every call, whatever its outcome; but no Get… and List… of settings and numbers, because
+                               tools repeat them every few seconds
+of Broker, and of clients      calls in OPERATED, if only the right admin allowed them: else they are the work of
+                               producers and consumers
 """
 
 import contextlib

@@ -21,7 +21,7 @@ from popmq_server.protocols.refusals import refuse
 HELD_MS_MAX, HELD_MAX, HELD_BYTES_MAX = 500, 1_024, 64 << 10
 #: The size of a request that is not known yet.
 UNKNOWN_BYTES = HELD_BYTES_MAX + 1
-#: Calls that end work, or tell of its end: a client that made too many others can still make these.
+#: Calls that end work, or report its end: a client that made too many other calls can still make these.
 _SETTLING = frozenset(
     f"/{service}/{name}"
     for service, names in {
@@ -33,7 +33,7 @@ _SETTLING = frozenset(
     for name in names.split()
 )
 
-#: Of a request: names and values, which are bytes where a name ends with -bin.
+#: The headers of a request: names and values; a value is bytes if its name ends with -bin.
 Headers = Iterable[tuple[str, str | bytes]]
 
 
@@ -120,7 +120,8 @@ def signed(metadata: Headers) -> tuple[str, str]:
 async def _hold(key: Key, refused: KeyLimited, size: int) -> None:
     """Waits with the answer to a refused call, so that a client that calls again at once is slowed down.
 
-    Else it would cost as much as if it were served. The time that its client waits becomes less by this. Large requests
+    Without this a refused call would cost as much as one that is served. The time after which the client may try again
+    is reduced by this wait. Large requests
     are not held, nor any with grpcio, which does not tell their sizes.
     """
     held_ms = min(refused.retry_after_ms, HELD_MS_MAX)

@@ -74,8 +74,8 @@ def _plain(raws: Sequence[bytes], messages: Sequence[pb.Message | None]) -> tupl
     ids = [message.message_id for message in given]
     tags = [message.tag for message in given]
     sizes = [len(message.body) for message in given]
-    # If these fields, none of them empty, explain the whole length of a message, no other field is set: the head of an
-    # absent body would leave room for one. Longer ids have longer heads.
+    # If the lengths of these fields add up to the length of the message, no other field is set. None of them may be
+    # empty: the bytes of an absent field's head could then be those of another field. Longer ids have longer heads.
     lengths = zip(sizes, map(len, ids), strict=True)
     known = [_HEADS + (size >= 128) + (size >= 16384) + size + name for size, name in lengths]
     if any(tags):
@@ -199,7 +199,7 @@ def _check_rare(message: pb.Message, word_bytes_max: int) -> Extra | None:
 
 
 def _extra(message: pb.Message) -> Extra | None:
-    """The engine decides whether the topic's type allows these fields."""
+    """Validates the fields that only some types of topics allow; the engine compares them with the topic."""
     check_text(message.message_group, "message_group", MESSAGE_GROUP_BYTES_MAX)
     check_range(message.deliver_at_ms, "deliver_at_ms", 0, TIME_MS_MAX)
     check_range(message.delay_ms, "delay_ms", 0, DELAY_MS_MAX)

@@ -30,7 +30,7 @@ class HistoryService:
         self._metrics = metrics
 
     async def GetHistory(self, raw: bytes) -> Message:
-        """Sums over what was asked for, as far as the caller may see it."""
+        """Sums over the topics and groups that the request names, as far as the caller may see them."""
         request, now_ms = requests.read(pb.GetHistoryRequest, raw), self._clock.now_ms()
         topic = validation.browsed_name(request.topic) if request.topic else ""
         group = validation.group_name(request.group) if request.group else ""

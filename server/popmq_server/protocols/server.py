@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("popmq.protocols")
 
-#: A Send has at most 16 MiB of messages, and some bytes around them.
+#: The largest request: a Send has at most 16 MiB of messages, and some bytes around them.
 MESSAGE_BYTES = 20 << 20
 _SERVICES = ("Broker", "Admin")
 

@@ -47,7 +47,7 @@ def browsed_name(name: str, field: str = "topic") -> str:
     return f"{RETRY_PREFIX}{group_name(group, field)}+{topic_name(topic, field)}"
 
 
-# The caches of this package are of modules, not of a server: each is bounded, and depends on its argument alone.
+# The caches of this package belong to modules, not to a server: each is bounded, and its values depend on no state.
 @functools.lru_cache(maxsize=4096)
 def client_id(text: str, field: str = "client_id", required: bool = False) -> str:
     """Validates the id of a client. Raises Refused for characters that no list and no log can show as they are."""

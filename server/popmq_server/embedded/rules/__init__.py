@@ -1,1 +1,1 @@
-"""The effect of each command on the state. The broker: sending, delivery, topics; its wings: the other packages."""
+"""The effect of each command on the state. Sending, delivery and topics are the core, the others are features."""

@@ -151,8 +151,8 @@ class AllTables:
     def _declare_transient(self, tables: Tables) -> None:
         """Declares the tables that a restart drops."""
         transient, transient_dict = tables.transient, tables.transient_dict
-        #: Position of a walk over CheckPoints: of a sweep; of a removal, by the id of what is removed, or of the groups
-        #: of a purged topic. A restart begins again.
+        #: How far a walk over CheckPoints has come: of a sweep, by group and topic; of a removal, by the id of the
+        #: topic or group that is removed. For a purged topic: the walk over its groups. A restart begins again.
         self.walked: Table[GroupTopic, int] = transient()
         self.purged: Table[int, int] = transient()
         #: The turns of queues in pops and in sends.

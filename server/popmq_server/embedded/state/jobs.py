@@ -1,4 +1,4 @@
-"""Periodic maintenance: jobs that run in bounded pieces; a failing job is postponed without the others.
+"""Periodic maintenance: jobs that run in bounded pieces; a failing job is postponed, and the others run.
 
     Job.next_ms   when a piece is due                 Timetable.next_ms   the earliest of all: the writer's timer
     Job.step      one piece, in a given transaction   Timetable.run       a piece of each due job (timetable.py)
@@ -68,7 +68,7 @@ class Skipped:
 
     An item waits for one of two reasons:
 
-        room            none for it, perhaps for smaller items: all after `turn` are read again
+        room            there is none for it, perhaps for smaller items: all items after `turn` are tried again
         adjacent pages  only the attempt to store it shows that they are missing, and a failed attempt costs a
                         transaction: one item is tried, and if it fails again the job goes on where it was
     """
@@ -146,11 +146,11 @@ class Job(abc.ABC):
         self.postponed[item] = until_ms
 
     def not_before(self, item: Hashable = None) -> int:
-        """When its postponement ends; 0 = it is not postponed."""
+        """When the postponement of the job, or of the item, ends; 0 = it is not postponed."""
         return self.postponed.get(item, 0)
 
     def waits(self, tx: Tx, item: Hashable = None) -> bool:
-        """Whether it is still postponed. Drops a postponement that has ended."""
+        """Whether the job, or the item, is still postponed. Drops a postponement that has ended."""
         if not self.postponed:
             return False
         if self.postponed.get(item, 0) > tx.now_ms:

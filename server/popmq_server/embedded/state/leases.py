@@ -3,7 +3,7 @@
     ck, leases, subs           CheckPoints, the parts of their leases, the number of parts where there are several
     held, owned, in_flight …   numbers of leased messages, by group and topic, owner, queue, client, chunk (`hold`)
     group_pins, span_chunks …  leased messages by group and topic and chunk, and the oldest of these chunks
-    attempts, session_leases   what finds a CheckPoint again: a repeated Pop, the end of a session
+    attempts, session_leases   find a CheckPoint again: for a repeated Pop, for the end of a session
     loose, dead_blocked        members of owners in the retry topic; members whose dead letters find no room
 
 loading.py counts the same at start.
@@ -208,7 +208,7 @@ def _hold_chunks(tx: Tx, ck: CheckPoint, bits: int, sign: int, parent: TopicId) 
         left = state.pins.get(chunk, 0) + sign * count
         if left:
             state.pins[chunk] = left
-        else:  # entries of zero would add up
+        else:  # entries of zero would pile up
             state.pins.pop(chunk)
         _shift_group_pins(state, where, chunk, sign * count)
         if parent:

@@ -8,7 +8,7 @@
     revive, release ─▶ it waits again ──┘
 
 A Pop visits only the ready lite topics, not all 2,000 names. Among these may be one that has nothing deliverable any
-more; the Pop that finds it removes it. None with deliverable messages is missing.
+more; the Pop that finds it removes it. Every lite topic with deliverable messages is among them.
 
 Watches are in memory only. A watch ends if its client does not refresh it, and a restart drops all: clients send
 their set every half minute. An aborted commit undoes all changes (table.py:Undo): a command that runs again must find

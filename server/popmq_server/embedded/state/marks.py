@@ -52,7 +52,7 @@ def put(kv: Transaction, topic_id: int, now_ms: int, position: int) -> None:
 
 
 def forget(kv: Transaction, topic_id: int, marked_ms: int) -> None:
-    """Removes the mark of a time: one further on replaces it."""
+    """Removes the mark of a time, which a mark at a higher position replaces."""
     kv.delete("mark", TOPIC_AT.pack(topic_id, marked_ms))
 
 

@@ -28,7 +28,7 @@ def add(tx: Tx, owner: Owner) -> None:
 
 
 def put(tx: Tx, owner: Owner) -> Owner:
-    """Stores an owner and its key in `due`: the end of its lease, the time to drop it, or now to take members back."""
+    """Stores an owner and its key in `due`: when its lease ends, when it is dropped, or now, to take members back."""
     tx.state.owners[(owner.group_id, owner.key)] = owner
     due_ms = owner.last_seen_ms + OWNER_KEEP_MS if owner.released else owner.lease_until_ms
     if owner.lease_until_ms > tx.now_ms and tx.state.loose.get(owner.owner_id, 0) > 0:

@@ -39,7 +39,7 @@ def leave_out(tx: Tx, topic: Topic) -> None:
 
 
 def load(state: State) -> None:
-    """The scan at start. Lite topics count for their LITE topic, whose numbers have theirs."""
+    """The scan at start. The numbers of a LITE topic include those of its lite topics, which are left out."""
     for topic in state.topics.values():
         if not topic.parent_id:
             for name, count in _unseen(state, topic).items():

@@ -65,7 +65,7 @@ class Tx:
         #: Bytes that may still be written: space.py.
         self.room = unlimited()
         self.wall_ms = now_ms if wall_ms is None else wall_ms
-        #: What modules keep as long as the transaction runs: Scratch.
+        #: The values that modules keep as long as the transaction runs: Scratch.
         self.scratch: dict[Scratch[Any], Any] = {}
         #: (group name or None for all groups, topic name or lite_watch.wake_key) that Pops have to look at again.
         self.woken: set[tuple[str | None, str]] = set()
@@ -145,7 +145,7 @@ class Tx:
 
 
 def added(counters: N, changes: dict[str, int]) -> N:
-    """Adds to some of the numbers; a third of the cost of `_replace`."""
+    """Adds changes to some of the numbers, at a third of the cost of `_replace`."""
     names, numbers = counters._fields, list(counters)
     for name, change in changes.items():
         numbers[names.index(name)] += change

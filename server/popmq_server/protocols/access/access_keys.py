@@ -6,8 +6,8 @@
 
 A call proves its key by a signature or a proof over the bytes of x-mq-date-time as received (proofs.py). The RocketMQ 5
 clients sign a local time as if it were UTC, so the broker compares no clock: an attacker who intercepts the headers can
-replay them, therefore use TLS. The secret, where the file has it, is in memory too, and in no text that this module
-makes.
+replay them, therefore use TLS. A secret that the file has is in memory too, but in no text
+that this module makes.
 """
 
 import contextvars
@@ -163,7 +163,7 @@ class Key:
 #: The caller of the running call: a key, or the refusal; None where there are no access keys.
 CALLER: contextvars.ContextVar[Key | Refused | None] = contextvars.ContextVar("popmq_caller", default=None)
 
-#: Whether the running call was allowed by the right admin alone: what it does is an operator's action.
+#: Whether only the right admin allowed the running call: then it is an operator's action.
 BY_ADMIN: contextvars.ContextVar[bool] = contextvars.ContextVar("popmq_by_admin", default=False)
 
 

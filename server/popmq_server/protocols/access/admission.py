@@ -47,7 +47,7 @@ class _Bytes:
         self._use: KeyUse = key.use
         self._use.begins(key.limits, size)
         self._size = size
-        #: Bytes that were read, and those of them that no written answer has taken the place of.
+        #: Bytes that were read; and the part of them for which no answer has been written yet.
         self._reads = self._read = 0
         context.add_done_callback(self._over)
 

@@ -72,7 +72,9 @@ class Guarded:
         return key
 
     async def execute(self, command: Command[A]) -> A:
-        """Executes one command. No key suffices for a query that comes as a command, which nothing would cut."""
+        """Executes one command. No key suffices for a query that comes as a command, whose answer nothing would cut to
+        what the key may see.
+        """
         key = self._allow(command.needs() if isinstance(command, Command) else NOBODY)
         if isinstance(command, EndTransaction):
             await self._allow_ends(command)

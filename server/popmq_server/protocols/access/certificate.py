@@ -141,7 +141,7 @@ def development(
     cert, key = folder / DEVELOPMENT_CERT, folder / DEVELOPMENT_KEY
     try:
         if not cert.exists() or (_is_ours(cert) and (not key.exists() or _ends(cert.read_bytes()) <= _now(clock))):
-            # The key of an interrupted start is used: whose it is cannot be seen. The certificate is written last.
+            # A key without a certificate is used: an interrupted start may have left it. The certificate comes last.
             if not key.exists():
                 _write(key, _new_key())
             texts = ["localhost", "127.0.0.1", "::1", *hosts, socket.gethostname()]

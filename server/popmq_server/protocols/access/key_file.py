@@ -50,7 +50,7 @@ def read(path: pathlib.Path) -> dict[str, Key]:
     return keys
 
 
-#: A table of the file, whose values are whatever somebody wrote.
+#: A table of the file, with unchecked values.
 Table = dict[str, Any]
 
 
@@ -83,7 +83,7 @@ def _secrets(table: Table) -> list[Secret]:
     return [*map(Secret.of, clear), *(Secret(bytes.fromhex(one)) for one in hashes)]
 
 
-def _listed(value: object) -> list[Any]:  # of whatever somebody wrote
+def _listed(value: object) -> list[Any]:  # unchecked values
     return value if isinstance(value, list) else [value]
 
 

@@ -1,7 +1,7 @@
 """The limits of one access key, so that one client program does not slow down all others.
 
-    calls_per_s       a bucket of one second's calls; a call that finds it empty is refused, and gets a turn that no
-                      other refused call has: so that the calls of many clients do not come again at the same moment
+    calls_per_s       a bucket of one second's calls. A call that finds it empty is refused, with a time to try again
+                      that no other refused call has: many clients would else come again at the same moment
     connections       a connection belongs to the keys whose calls came over it, until it ends
     bytes_in_flight   requests that are being answered, and answers that their clients have not taken
 
@@ -16,7 +16,7 @@ from popmq_server.errors import Refused
 
 #: Upper bound of every limit in the file; more than any machine serves.
 LIMIT_MAX = 1 << 40
-#: The latest turn that a refused call gets, in ms: more callers than that makes turns share it.
+#: The longest time to try again that a refused call gets, in ms; further calls share it.
 _TURN_MAX_MS = 5_000
 #: When a connection or an answer ends is not known, so this is a guess at when to try again, in ms.
 _LATER_MS = 1_000

@@ -23,7 +23,7 @@ RECENT_MS = 300_000
 #: Uses remembered, some 5 MB. With one more, those whose last call is longest ago are forgotten.
 USES_MAX = 10_000
 
-#: `beats`: heartbeats, which are no row of their own but say whose connection it is.
+#: `beats`: heartbeats; they make no row, but tell which client a connection belongs to.
 What = Literal["pops", "pulls", "sends", "beats"]
 
 

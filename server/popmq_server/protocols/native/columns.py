@@ -62,7 +62,7 @@ def columns(rows: Sequence[ReadRow], handles: list[str], names: Collection[str])
 
 
 def _of_messages(data: Sequence[bytes], names: Collection[str]) -> list[bytes | memoryview]:
-    """Two pieces of the answer for each message: its id and its body, and what is asked for of the rest."""
+    """Two pieces of the answer for each message: its id and body, and the other fields that the request asks for."""
     with_id, with_body = "message_id" in names, "body" in names
     known: dict[bytes, bytes | None] = {}
     parts: list[bytes | memoryview] = []

@@ -236,7 +236,7 @@ class NativeServicer:
 
 
 def read_send(whole: bytes) -> Send:
-    """Validates each message on its own: an invalid one becomes its entry's refusal.
+    """The command of a Send. Validates each message on its own: an invalid one becomes its entry's refusal.
 
     The limits of the whole request come first, so that a request over them is refused before its messages are parsed.
     """
@@ -263,7 +263,7 @@ def _producer(name: str) -> str:
 
 
 def read_pop(request: pb.PopRequest) -> Pop:
-    """Zeros become defaults; any other value out of range is refused, never clamped."""
+    """The command of a Pop. Zeros become defaults; any other value out of range is refused, never clamped."""
     columns.check_format(request)
     token = _token(request.token) if request.HasField("token") else None
     if token is not None and request.attempt_id:
@@ -313,13 +313,13 @@ def _token(token: pb.Token) -> PopToken:
 
 
 def read_ack(request: pb.AckRequest) -> Ack:
-    """The engine reads the handles."""
+    """The command of an Ack; the engine reads the handles."""
     check_range(len(request.handles), "handles", 1, validation.ENTRIES_MAX)
     return Ack(validation.group_name(request.group), tuple(request.handles))
 
 
 def read_changes(request: pb.ChangeInvisibleTimeRequest) -> ChangeInvisibleTime:
-    """An invalid change becomes its entry's refusal."""
+    """The command of a ChangeInvisibleTime: an invalid change becomes its entry's refusal."""
     check_range(len(request.changes), "changes", 1, validation.ENTRIES_MAX)
     changes: list[Change | Refused] = []
     for index, entry in enumerate(request.changes):
@@ -352,7 +352,7 @@ def _change(entry: pb.InvisibleTimeChange, field: str) -> Change:
 
 
 def read_attach_owner(request: pb.AttachOwnerRequest) -> AttachOwner:
-    """`start` matters only for a group without a position in the topic."""
+    """The command of an AttachOwner. `start` matters only for a group without a position in the topic."""
     start = requests.start_position(request.start, "start") if request.HasField("start") else None
     return AttachOwner(
         validation.group_name(request.group),

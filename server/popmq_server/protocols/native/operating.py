@@ -1,6 +1,4 @@
-"""popmq.v1.Admin: which engine runs and what it lacks, purging a topic, backups of the running broker,
-message groups of FIFO topics, and the end of a lease.
-"""
+"""popmq.v1.Admin: GetInfo, PurgeTopic and Backup; the message groups of FIFO topics; EndLease."""
 
 import contextlib
 from collections.abc import AsyncGenerator
@@ -23,7 +21,7 @@ RATE_MIN, RATE_DEFAULT, RATE_MAX = 1 << 20, 64 << 20, 1 << 40
 
 
 class OperatingService:
-    """GetInfo, PurgeTopic (purge.py says what it keeps), and Backup, whose call lasts as long as the copy."""
+    """GetInfo, PurgeTopic (purge.py says which things a purge keeps), and Backup, which lasts as long as the copy."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

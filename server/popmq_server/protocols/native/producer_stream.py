@@ -75,9 +75,10 @@ class SessionService:
             stream.end(Refused("INTERNAL", "the broker failed on this Session", action="report it with its log"))
 
     async def _end(self, ends: tuple[End, ...], stream: ProducerStream) -> None:
-        """Counts failures and ignores them otherwise: the half message is still there, and is checked again.
+        """Ends transactions; a failure is only counted: the half message is still there, and is checked again.
 
-        Mostly the transaction has been ended meanwhile, the other way or long ago. Only a malformed id ends the stream.
+        Usually the transaction has ended meanwhile, with the other decision or long ago. Only a malformed id ends the
+        stream.
         """
         try:
             results = await self._engine.execute(EndTransaction(ends))

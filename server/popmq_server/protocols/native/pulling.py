@@ -245,7 +245,7 @@ class PullingService(NativeServicer):
 
 
 def _pull(request: pb.PullRequest) -> Pull:
-    """Zeros become defaults; any other value out of range is refused, never clamped."""
+    """The command of a Pull. Zeros become defaults; any other value out of range is refused, never clamped."""
     commit_offset = None
     if request.HasField("commit_offset"):
         commit_offset = check_range(request.commit_offset, "commit_offset", 0, INT64_MAX)

@@ -75,7 +75,7 @@ def _staged(command: Stage, answer: Sequence[Refused | None]) -> list[int]:
 
 
 def _read_stage(whole: bytes) -> Stage:
-    """Validates as `read_send` does. A missing id follows from the stage and the piece, so a repeat gets the same."""
+    """The command of a Stage, validated as in `read_send`. Missing ids follow from the stage and the piece."""
     view = requests.read(StageView, whole, pb.StageRequest.DESCRIPTOR.full_name)
     if len(view.messages) > validation.ENTRIES_MAX:  # before they are copied
         check_range(len(view.messages), "messages", 1, validation.ENTRIES_MAX)

@@ -9,7 +9,7 @@ Most changes of the time keep the handle; so every answer has it, refusals too: 
 answer. An ack has one result per entry, and one overall code if all results agree, since clients take MULTIPLE_RESULTS
 for success.
 
-Clients repeat a call until they get one of these two codes, some repeat a dead letter until they get OK. The broker
+Clients repeat a call until they get one of these two codes. Some repeat a dead letter until they get OK. The broker
 tells a finished delivery from a lapsed one by memory (remembered.py), a dead letter also by looking for it, which works
 after a restart. The history knows of acks too, but a look-up costs too much for an ack, and late acks come in storms.
 """

@@ -80,7 +80,7 @@ class TelemetryStream:
             await self._write(command.SerializeToString())
 
     def repeat(self, command: rpc.TelemetryCommand) -> None:
-        """Sends an answer again after a while, and once more; in place of an earlier one."""
+        """Sends an answer again after each pause, twice in all; replaces the repeats of an earlier answer."""
         self.close()
         self._repeating = asyncio.ensure_future(self._repeat(command))
 

@@ -28,7 +28,7 @@ def holder(client_id: str) -> str:
 
 
 class Renewals:
-    """Renewals under way. Only a heartbeat's answer waits for them; other calls do not."""
+    """Renewals that are running. Only the answer to a heartbeat waits for them."""
 
     def __init__(self, engine: Commands) -> None:
         self._engine = engine

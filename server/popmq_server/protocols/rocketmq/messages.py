@@ -183,7 +183,7 @@ def _check_body(body: bytes) -> None:
 
 
 def _check_words(system: pb.SystemProperties) -> None:
-    """Tag, keys, message group, lite topic."""
+    """Checks tag, keys, message group and lite topic."""
     tag = system.tag
     if tag and (not tag.strip() or "|" in tag or _CONTROL.search(tag)):
         raise Declined(pb.ILLEGAL_MESSAGE_TAG, f"the tag {tag[:40]!r} is blank, or has a | or a control character")

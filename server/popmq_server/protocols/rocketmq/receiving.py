@@ -72,7 +72,7 @@ MARGIN_MS = 400
 #: Default timeout of a client's other calls: when it names no poll time, half of this is taken off its deadline.
 REQUEST_TIMEOUT_MS = 3_000
 ATTEMPT_ID_MAX = 256
-#: When a message returns whose delivery the client disconnected while it read the message: the reference's pause.
+#: The pause before a message returns if its client broke off while it received it: as in the reference.
 BROKEN_OFF_MS = 1_000
 #: Go 5.0.0 to 5.0.1-rc.4 leave the type of a tag filter unset.
 _KINDS = {pb.FILTER_TYPE_UNSPECIFIED: "tag", pb.TAG: "tag", pb.SQL: "sql92"}
@@ -228,7 +228,7 @@ class ReceiveService(RocketmqServicer):
             return
         handles, sizes = _handles(popped), [len(row[0]) for row in popped.rows]  # not the messages: it may take long
         largest = sizes.index(max(sizes))
-        caller = contextvars.copy_context()  # the transport calls back in none, and the engine checks the access key
+        caller = contextvars.copy_context()  # of this call, with the access key that the engine checks
         call.on_arrival(lambda arrival: caller.run(self._followed, command, handles, largest, delivery, arrival))
 
     def _followed(

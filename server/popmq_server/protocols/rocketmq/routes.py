@@ -118,7 +118,7 @@ def _few(addresses: Iterable[pb.Address]) -> list[pb.Address]:
 
 
 def _queue(resource: pb.Resource, number: int, topic: Topic, endpoints: pb.Endpoints) -> pb.MessageQueue:
-    """Dead-letter topics are read-only for clients: only the broker writes to them."""
+    """A queue of a route. Dead-letter topics are read-only for clients: only the broker writes to them."""
     allowed = PERMISSIONS[topic.permission]
     return pb.MessageQueue(
         topic=resource,

@@ -199,7 +199,7 @@ class TelemetryService:
             groups = await self._engine.ask(queries.GroupSettings(name))
         except Refused as refused:
             if refused.code != "GROUP_NOT_FOUND":
-                raise  # some clients keep the first settings: none are better than wrong ones
+                raise  # some clients keep the first settings that they get, so wrong ones would stay
             return None  # ReceiveMessage reports it
         return groups[0]
 

@@ -1,1 +1,1 @@
-"""The broker: pop, ack, revive, retry, dead letters; FIFO; owners; the history of leases."""
+"""The core: pop, ack, revive, retry, dead letters; FIFO; owners; the history of leases."""

@@ -8,8 +8,8 @@ this module encodes these few bytes itself, and a test reads them with the gener
     redrive      dead letter ─▶ retry topic of its origin       (redrive.py); the dead letter stays, marked in `gone`
 
 Readers of a dead letter topic skip redriven dead letters, and its numbers leave them out: TopicStat.redriven counts
-the marks. When retention drops a chunk its marks no longer count, but stay until all groups are past it: a group does
-not lose what was redriven (floors.py).
+the marks. When retention drops a chunk, its marks are no longer counted. They stay until every group is past the chunk,
+so that a group which is moved over it does not count redriven dead letters as lost (floors.py).
 """
 
 from collections.abc import Iterator
@@ -95,7 +95,7 @@ class DeadLetterBudget:
         self._tx = tx
         self._bytes_max = bytes_max
         self._taken = self._letters = 0
-        #: Whether a dead letter was left for a later piece; whether one found no room in the store.
+        #: `full`: a dead letter was left for a later piece. `no_room`: one found no room in the store.
         self.full = self.no_room = False
 
     def fitting(self, ck: CheckPoint, bits: int, ahead: int = 0) -> int:
@@ -174,7 +174,7 @@ def opened(data: bytes) -> tuple[bytes, Origin] | None:
 
 
 def has_gone(tx: Tx, topic_id: int) -> bool:
-    """Whether a topic may have marks of redriven dead letters: most topics need no further check."""
+    """Whether a topic may have marks of redriven dead letters. Most topics have none and need no further check."""
     return topic_id in tx.state.lagging or tx.state.topic_stat.get(topic_id, TopicStat()).redriven > 0
 
 
@@ -214,7 +214,7 @@ def mark_gone(tx: Tx, topic_id: int, queue: int, offsets: list[int]) -> None:
 
 
 def forget_gone(tx: Tx, topic_id: int, queue: int, stop: int) -> None:
-    """Removes the marks of dead letters before `stop`, which retention dropped: chunks.drop has counted them out."""
+    """Removes the marks of dead letters before `stop`, which retention dropped and no longer counts (chunks.drop)."""
     for offset in list(marks.redriven(tx.kv, topic_id, queue, 0, stop)):
         tx.kv.delete("gone", CQ_KEY.pack(topic_id, queue, offset))
 

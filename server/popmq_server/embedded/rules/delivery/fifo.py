@@ -13,9 +13,10 @@
         └──▶ the next Pop takes it when its message group is ready, from the front of the group
 
 A message group is locked while any of its messages is under a lease or in backoff, so at most one batch of it is leased
-at a time. A batch may hold several of its messages, in order. A pop lets messages wait that it cannot deliver yet, so
-the position moves and the pop finds other message groups after them. `state.ready_groups` keeps the ready message
-groups, those with waiting messages and no lock or stop, in the order in which they became ready.
+at a time. A batch may hold several of its messages, in order. A pop puts messages that it cannot deliver yet among the
+waiting ones, so the position moves past them and the pop finds other message groups after them. `state.ready_groups`
+keeps the ready message groups, those with waiting messages and no lock or stop, in the order in which they became
+ready.
 
 fifo_pick.py chooses the messages to take and to let wait. The broker identifies a message group by 8 bytes of its
 hash, which also gives the queue. Two message groups with one hash share a lock and a place among the ready ones: they
@@ -93,7 +94,7 @@ def message_group_hash(data: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=65536)
 def _hashed(message_group: bytes) -> bytes:
-    """Message groups repeat; a cache hit costs a fifth of the hash."""
+    """The hash from a cache: message groups repeat, and a hit costs a fifth of a hash."""
     return hash8(message_group.decode())
 
 
@@ -105,7 +106,7 @@ def keeps_order(tx: Tx, ck: CheckPoint) -> bool:
 
 
 def put(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
-    """Adds a waiting entry. A group that pulled may have sent a message back twice: it then waits once."""
+    """Adds a waiting entry. A group that pulled may have sent a message back twice: the message then waits once."""
     if tx.state.subscriptions.get(where, _PLAIN).pulled and tx.kv.get("fwait", entry.key) is not None:
         readers.count(tx, where, start=1)
         return
@@ -123,7 +124,7 @@ def remove(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
 
 
 def _moved(tx: Tx, where: GroupTopic, entry: Waiting, count: int) -> None:
-    """Moves the counters of the message group and wakes a Pop when an entry makes the group ready."""
+    """Updates the counters of the message group; wakes a Pop when the entry makes the group ready."""
     key = (*where, entry.message_group)
     stop = (entry.offset, entry.reason) if entry.stopped else None
     ready_groups.count_waiting(tx.state, key, count, tied=bool(entry.bound_ck), stop=stop)

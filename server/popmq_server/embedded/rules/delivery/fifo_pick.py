@@ -131,7 +131,7 @@ class FifoPick(Pick):
         self._reach(queue, start, offset)
 
     def _read_units(self, queue: int, offset: int, units: list[tuple[int, int, int]], end: int, rows_max: int) -> int:
-        """The offset after the messages that were taken, skipped or wait now. A run has consecutive taken offsets."""
+        """Reads units; returns the offset after the last message that was taken, skipped or made to wait."""
         first, waits = offset, self.tx.state.stat.get(self.where, _NONE).waiting - len(self._taken)
         for at, position, size in units:
             if at > offset:

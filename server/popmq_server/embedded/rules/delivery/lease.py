@@ -4,10 +4,10 @@ A handle names member i of a CheckPoint. The member is under sub i + 1 when its 
 i of sub 0. An ack is valid while the member is undone, even a little after its due time: the writer runs acks and the
 revive one after the other, so exactly one of them wins. A late ack gets HANDLE_LAPSED and changes nothing.
 
-    ack      sets the bit; the last bit of a part writes `hist`, that of the last part removes the CheckPoint
+    ack      sets the bit; the last bit of a part writes `hist`; the end of the last part removes the CheckPoint
     extend   all undone members: moves the part's key. Some of them: each gets a key of its own, same handle
-    release  the member leaves. No attempt left: dead letter. Delay 0: retry topic. Another delay, or none (then the
-             group's backoff): a CheckPoint of kind backoff, for which no handle exists, holds it until its due time
+    release  the member leaves. No attempt left: dead letter. Delay 0: retry topic. Another delay, or the group's
+             backoff if the request names none: a CheckPoint of kind backoff, for which no handle exists, holds it
     reject   moves the member to the dead letter topic at once
 
 Entries of one request that name the same part and make the same change are applied together.
@@ -137,8 +137,9 @@ def _read(texts: Sequence[str]) -> Sequence[Handle | Refused]:
 def _together(
     tx: Tx, group: Group, handles: Sequence[Handle | Refused]
 ) -> tuple[dict[int, int], dict[int, CheckPoint]] | None:
-    """The members by id of their CheckPoint, as bits, and the CheckPoints; None unless `find` would find each of them
-    in the whole of its lease.
+    """The members that the handles name, as bits by the id of their CheckPoint; and the CheckPoints.
+
+    None unless `find` would find each member in part 0 of its lease.
 
     A batch has few CheckPoints. So the loop over the handles only compares numbers, and the checks that do not depend
     on the member follow, once for each CheckPoint. Nothing is written before all of them have passed, so that the
@@ -159,7 +160,7 @@ def _together(
             return None
         found[ck_id] |= 1 << member
     if sum(map(int.bit_count, found.values())) != len(handles):
-        return None  # one of them occurs twice
+        return None  # a handle occurs twice
     for ck_id, bits in found.items():
         ck, whole = cks[ck_id], tx.state.leases.get((ck_id, 0))
         if ck.group_id != group.group_id or not tx.state.alive(ck.topic_id):

@@ -41,7 +41,7 @@ HOW_NAMES = {
 #: The reason in the row of a discard, which is DEAD and of no lease: releases that know no discard show it as it is.
 DISCARDED_REASON = "discarded: it is not delivered again"
 
-#: For members of a CheckPoint without a pop: messages sent back, or made dead letters by an operator.
+#: The lease of members that no Pop leased: messages sent back, or made dead letters by an operator.
 NO_LEASE = Lease(0, 0)
 #: A row covers at most this many offsets, so a message's rows begin at most this far before it.
 REACH = 4096
@@ -143,7 +143,7 @@ def note(
 
 
 def is_discard(row: HistoryRow) -> bool:
-    """Whether a row tells that a dead letter was discarded. A row of a message that becomes one has a `sub`."""
+    """Whether a row tells that a dead letter was discarded. The row of a new dead letter has a `sub`."""
     return row.how == DEAD and not row.sub
 
 

@@ -5,9 +5,9 @@
     rq ───────────────────▶ passes ─────▶                             skipped messages (pop.lease leases the rows)
 
 A pick writes nothing before `apply`, so it can be dropped. It skips and counts unreadable messages, so that a damaged
-record does not block a queue. It skips messages that the group's filter does not match for good: they are counted, but
-get no CheckPoint and no lease. One pick skips a bounded number of both; a Pop whose pick reached the bound and
-found nothing runs again after the other waiting commands.
+record does not block a queue. It also skips messages that do not match the group's filter: they are counted, but get no
+CheckPoint and no lease, and no later pop sees them. One pick skips a bounded number of both; a Pop whose pick reached
+the bound and found nothing runs again after the other waiting commands.
 """
 
 from collections.abc import Iterator

@@ -85,8 +85,8 @@ class _Due(NamedTuple):
 
 
 class Reviving(Job):
-    """Revives due leases, up to the bounds. A lease that fails is postponed and does not block other leases; in memory
-    only, if it cannot be read.
+    """Revives due leases, up to the bounds. A lease that fails is postponed and does not block other leases. The
+    postponement of a lease that cannot be read is in memory only.
 
     A lease whose dead letters find no room stays as it is and is skipped, so that thousands of them cost nothing
     (jobs.py). So is a lease whose dead letters lack adjacent pages, once it has failed alone.
@@ -98,8 +98,9 @@ class Reviving(Job):
         super().__init__()
         self._failed: set[tuple[int, int]] = set()
         self._skipped = Skipped()
-        #: The leases of the current piece; those that lacked adjacent pages, and how many of them the piece counts.
+        #: The leases of the current piece.
         self._tried: list[_Due] = []
+        #: Leases whose dead letters lacked adjacent pages, and how many of them the current piece counts as blocked.
         self._lacking: list[tuple[int, int]] = []
         self._noted = 0
 
@@ -204,7 +205,7 @@ class Reviving(Job):
             self.postpone(tx.now_ms + 1)
 
     def _note_lacking(self, tx: Tx) -> int:
-        """Counts dead letters that lack adjacent pages as waiting; returns of how many leases."""
+        """Counts dead letters that lack adjacent pages as blocked; returns the number of their leases."""
         found = self._lacking[:REVIVE_LEASES_MAX]
         for ck_id, sub in found:
             part = tx.state.leases.get((ck_id, sub))
@@ -263,7 +264,7 @@ def too_late(kv: Transaction, saved_ms: int) -> Iterator[tuple[int, int, int]]:
         due_ms, ck_id, sub = DUE_KEY.unpack(key)
         if due_ms >= NEVER:
             return
-        if sub != SUB_OWNER or due_ms > saved_ms + AHEAD_MS_MAX + OWNER_KEEP_MS:  # when a lapsed one is removed
+        if sub != SUB_OWNER or due_ms > saved_ms + AHEAD_MS_MAX + OWNER_KEEP_MS:  # its removal, after it lapsed
             yield due_ms, ck_id, sub
 
 

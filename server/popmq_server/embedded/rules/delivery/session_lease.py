@@ -32,7 +32,7 @@ SESSION_LEASE_MS = 60_000
 SESSION_CAP_MS = 3 * 3_600_000
 #: CheckPoints that one command renews or releases at most: some 10 ms.
 PIECE = 1000
-#: Bytes of messages that a search for one reads at most: some 10 ms.
+#: The most bytes of messages that a search for one message reads: some 10 ms.
 READ_BYTES_MAX = 32 << 20
 
 
@@ -66,7 +66,7 @@ def release(tx: Tx, command: ReleaseSession | NextRelease) -> SessionPiece:
 
 
 def ended(tx: Tx, ck: CheckPoint, sub: int, part: Lease) -> Lease:
-    """A part whose lease a client or an operator ends now, also soon after a start (`after_start`)."""
+    """A part that a client or an operator ends now; soon after a start as a renewed one, which ends all the same."""
     due = part._replace(due_ms=tx.now_ms)
     return part.renewed(tx.now_ms, tx.now_ms) if after_start(tx, ck, sub, due) else due
 

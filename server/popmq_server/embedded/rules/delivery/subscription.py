@@ -9,8 +9,9 @@
     the same with Pop.filter_wins         unchanged                      its own, from here on: apache.rocketmq.v2
     SetFilter                             start of the group, or unchanged: skipped messages do not come back
 
-A group skips messages that do not match for good. Consumers of one group with different filters would therefore lose
-messages to each other. In Apache RocketMQ the last filter wins; PopMQ refuses a request with another filter.
+A group never gets messages that it skipped because they do not match. Consumers of one group with different filters
+would therefore lose messages to each other. In Apache RocketMQ the last filter wins; PopMQ refuses a request with
+another filter.
 
 See docs/decisions/0030-filter-per-group-and-topic.md.
 """
@@ -90,7 +91,7 @@ def expect_mode(tx: Tx, group: Group, topic: Topic, mode: str) -> None:
 
 
 def assigned(tx: Tx, group: Group, topic: Topic, queue: int) -> tuple[int, ...]:
-    """The queue of a Pop's client where it is to be read alone; else empty: clients of FIFO topics always name one."""
+    """The queue of a Pop if its client has the queue for itself, by the share number; else empty, as in FIFO topics."""
     if queue < 0 or topic.type == "FIFO":
         return ()
     fixed = tx.state.subscriptions.get((group.group_id, topic.topic_id))

@@ -248,7 +248,7 @@ def retries_below(tx: Tx, where: GroupTopic, upto: Position | None) -> int:
 
 
 def available(tx: Tx, command: Available) -> Ready:
-    """The number of messages deliverable now below `upto`, the end as a position for a bounded read, the topic's id."""
+    """(messages deliverable now below `upto`, the present end as the position of a bounded read, the topic's id)."""
     group, topic = resolve(tx, command.topic, command.group)
     permission.check_read(group, topic)
     if command.filter is not None:

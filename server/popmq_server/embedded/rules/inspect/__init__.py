@@ -1,1 +1,1 @@
-"""A wing: queries that change nothing (numbers, messages, leases, why)."""
+"""A feature: queries that change nothing (numbers, messages, leases, why)."""

@@ -1,6 +1,6 @@
 """The reasons of dead letters: how many have each, when the first and the last came.
 
-Reasons are counted by one line of theirs (values/reasons.py). A piece reads PIECE_LETTERS dead letters and no state
+Reasons are counted by their headline (values/reasons.py). A piece reads PIECE_LETTERS dead letters and no state
 in memory, so it may run in any thread (loop/aside.py).
 """
 
@@ -27,7 +27,7 @@ class ReasonsPiece(NamedTuple):
 def count(
     kv: Transaction, topic_id: int, at: int, stop: int, origin: str, sums: dict[str, ReasonNumbers]
 ) -> ReasonsPiece:
-    """Adds dead letters from an offset on to the sums, of one origin; "" = all."""
+    """Adds dead letters from an offset on to the sums. `origin`: only those from this topic; "" = from all."""
     units = entries(kv, topic_id, 0, at, min(PIECE_LETTERS, stop - at))
     if not units:
         return ReasonsPiece(0, over_hole(kv, topic_id, 0, at, stop))

@@ -22,7 +22,7 @@ LOOKS_MAX = 2000
 
 
 class StepsLeft:
-    """Steps that are left of a piece."""
+    """The steps that a piece may still make."""
 
     def __init__(self) -> None:
         self.left = LOOKS_MAX

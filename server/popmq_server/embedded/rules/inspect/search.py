@@ -4,7 +4,7 @@
     lidx   the same for the chunks of a LITE topic's lite topics
 
 A text is searched in the bytes of a whole chunk first, in C: most chunks of a rare text are passed in some microseconds
-for each 32 KiB. Only in a chunk that has it each record is looked at, and in a record that has it each field.
+for each 32 KiB. Only a chunk that has the text is read record by record, and only such a record field by field.
 
 A piece ends after PIECE_BYTES or PIECE_CHUNKS, or when the page is full; `Found.at` is the position to go on at. No
 state in memory is read, so a piece may run in any thread (loop/aside.py). What was dropped or redriven is left out.

@@ -116,7 +116,7 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic) -> GroupNumbers:
 
 
 def _zeros(tx: Tx, group: Group, topic: Topic) -> GroupNumbers:
-    """A topic that the group has not named: only the numbers of the group or of the topic alone are not 0."""
+    """The row of a topic that the group has not named: numbers of both are 0, those of one of them are not."""
     return GroupNumbers(
         group=group.name,
         topic=topic.name,

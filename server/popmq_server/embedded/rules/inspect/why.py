@@ -3,7 +3,7 @@
     a message       ─▶ for each group of its topic: its events (timeline.py) and state (message_status.py)
     a dead letter   ─▶ part of the history of its message; reported alone when the message is gone
     delayed, half   ─▶ its delivery time, or its next check back
-    given up        ─▶ in the topic for these, from which it can be committed
+    given up        ─▶ its place in the give-up topic, from which a redrive can commit it
 
 The CheckPoints that hold a message are searched in pieces, with other commands in between (holders.py). The last piece
 reads everything in one transaction, so the answer is consistent. A dead letter is also a message of its own if a group

@@ -1,1 +1,1 @@
-"""A wing: lite topics, many small topics under one parent."""
+"""A feature: lite topics, many small topics under one parent."""

@@ -1,1 +1,1 @@
-"""A wing: what operators do (redrive, purge, resume), and the expiry of idle subscriptions."""
+"""A feature: actions of operators (redrive, purge, resume), and the expiry of idle subscriptions."""

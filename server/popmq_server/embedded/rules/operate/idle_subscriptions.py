@@ -85,7 +85,7 @@ class Expiry:
     def __init__(self, now_ms: int) -> None:
         self._started_ms = now_ms
         self._look_ms = now_ms
-        #: The walk over the topics; those of its piece that are left, the current topic, and its groups that are left.
+        #: The walk over the topics. Of its current piece: the topics that are left, the current topic, its groups left.
         self._walk = TopicRound()
         self._round: deque[int] = deque()
         self._topic_id = 0
@@ -176,12 +176,12 @@ class Expiry:
     def _remove(self, tx: Tx, group: Group, topic: Topic) -> bool:
         """Removes one piece; returns whether there is more. A LITE topic's lite topics go first."""
         where = (group.group_id, topic.topic_id)
-        readers.group(tx, group.name)  # first counts what retention dropped
+        readers.group(tx, group.name)  # counts what retention dropped before the counters go
         if topic.type == "LITE":
             left = self._lites.pop(where, None) or _lites_of(tx, group, topic)
             for _ in range(min(LITES_MAX, len(left))):
                 self._forget(tx, (group.group_id, left.popleft()))
-            # Looked up again at the end: of a piece that was aborted the lite topics are still there.
+            # Looked up again at the end: the lite topics of an aborted piece are still there.
             if left or _lites_of(tx, group, topic):
                 self._lites[where] = left
                 return True

@@ -3,8 +3,8 @@
 stopped ──── resume ────────▶ its head is delivered again, its attempts from 0
         ──── dead letter ───▶ the head goes to the dead letter topic, the message group continues after it
 
-Usually only the head has stopped it. But messages of one lease may fail separately: then a later failure is
-before the message that stopped the message group, or both stopped it; resume releases all of them.
+Usually the head alone has stopped its message group. But messages of one lease may fail separately: a message that
+fails later may stand before the one that stopped the group, or stop it too. Resume releases all of them.
 
 In a LITE topic each lite topic is one message group, with its name.
 

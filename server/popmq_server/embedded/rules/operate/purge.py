@@ -52,7 +52,7 @@ PURGE_KEYS_MAX = 1000
 LEASE_COST = 4
 #: Positions that one piece of a purge moves; a group counts SUBSCRIPTION_COST of them more.
 POSITIONS_MAX = 1000
-#: With more subscriptions a deleted entity counts as one that has leases.
+#: A deleted entity with more subscriptions than this is taken to have leases.
 PAIRS_MAX = 100
 #: In the answer to a purge: the groups of an earlier purge are moved first.
 NOT_BEGUN = -1
@@ -101,7 +101,7 @@ def _replace(tx: Tx, old: Topic) -> tuple[int, Topic]:
 def _move_groups(tx: Tx, new: Topic) -> bool:
     """Moves some groups from a purged topic to where it began again; returns whether there are more.
 
-    A group of which a command speaks meanwhile has been moved before (readers.group). The walk goes from the last group
+    A group that a command names meanwhile is moved at once (readers.group). The walk goes from the last group
     to the first: those that leave it meanwhile do not make it skip any.
     """
     state, old_id = tx.state, new.moving_from

@@ -273,10 +273,10 @@ def _lite_origin(tx: Tx, parent: Topic, dead_letter: DeadLetter) -> Topic | Refu
 def _walk(
     tx: Tx, group: Group | None, by_origin: dict[int, list[DeadLetter]], walk: HolderSearch | None
 ) -> HolderSearch:
-    """The walk that tells which of these messages are leased: `walk`, or a new one and its first piece.
+    """The walk that finds which of these messages are leased: `walk`, or a new one after its first piece.
 
-    A new one has the places of all: more message groups may be locked before its last piece. `walk` has not all of them
-    when another redrive was faster, so that this piece reaches farther.
+    A new walk has the places of all messages, since more message groups may be locked before its last piece. `walk`
+    lacks some of them if another redrive was faster, so that this piece reaches farther.
     """
     known = walk or HolderSearch(frozenset(), at=DONE)
     if group is None:

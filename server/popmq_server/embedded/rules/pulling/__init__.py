@@ -1,1 +1,1 @@
-"""A wing: reading by queue and offset, without leases."""
+"""A feature: reading by queue and offset, without leases."""

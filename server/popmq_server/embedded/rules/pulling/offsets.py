@@ -290,7 +290,7 @@ def put_at(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int], *, skips:
     """Moves the group to `wanted` and voids everything it held in these queues.
 
     The counters cover what the group has passed since its start, so the start moves with the position. `skips`: it goes
-    after all messages, which its position does not show in an empty queue.
+    past all messages; in an empty queue the position alone does not tell this.
     """
     where = (group.group_id, topic.topic_id)
     _tell_moved(tx, group, topic, wanted)

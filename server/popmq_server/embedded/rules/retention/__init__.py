@@ -1,1 +1,1 @@
-"""A wing: drops messages that are finished or too old."""
+"""A feature: drops messages that are finished or too old."""

@@ -81,7 +81,7 @@ class Keeping:
     def _go_back(self, not_before_ms: int, noted: tuple[Any, ...], count: int, uncopied: list[int], left: int) -> None:
         """After an abort: searches again for chunks that were copied in vain.
 
-        A search that only went on has read, and goes on.
+        A piece that only searched has changed nothing: the search goes on.
         """
         if self._uncopied is not uncopied or len(uncopied) != left:
             self._clear()

@@ -48,7 +48,7 @@ MARKS_PER_LOOK = 8
 REDRIVEN_KEEP_MS, LOOK_AGAIN_MS = KEEP_MS_DEFAULT, 3_600_000
 
 
-#: The item of the job that the copies of live records are.
+#: The copies of live records, as an item of the job.
 COPIES = "copies of records"
 
 

@@ -1,1 +1,1 @@
-"""A wing: messages that the broker sends at the times of a cron expression."""
+"""A feature: messages that the broker sends at the times of a cron expression."""

@@ -62,7 +62,7 @@ _ID, _PROPERTIES, _KEY, _VALUE = b"\x0a", b"\x2a", b"\x0a", b"\x12"
 
 
 def create(tx: Tx, command: CreateSchedule) -> CreatedSchedule:
-    """Returns (schedule, whether it existed). One with other settings is refused."""
+    """Creates a schedule: (schedule, whether it existed). Refused if one with other settings exists."""
     if (existing := tx.state.schedules.get(command.name)) is not None:
         if differing := _differing(tx, existing, command):
             raise Refused(

@@ -1,1 +1,1 @@
-"""The broker: send, placing in queues; delayed messages, transactions, batches of sinks, unique ids."""
+"""The core: send, placing in queues; delayed messages, transactions, batches of sinks, unique ids."""

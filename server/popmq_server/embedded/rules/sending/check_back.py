@@ -41,7 +41,7 @@ from popmq_server.embedded.state.tx import Tx
 from popmq_server.errors import invalid, topic_not_found
 from popmq_server.values.handles import read_transaction, transaction_text
 
-#: In one transaction.
+#: The most that one transaction does: checks, bytes of checks, and give-ups.
 CHECKS_AT_ONCE = 64
 CHECK_BYTES_MAX = 4 << 20
 GIVE_UPS_AT_ONCE = 100

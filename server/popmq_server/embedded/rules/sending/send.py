@@ -29,7 +29,7 @@ from popmq_server.values.records import Topic
 def send(tx: Tx, command: Send, topic: Topic, kind: type[Placing]) -> Sent:
     """Stores the valid entries of a request; a repeated request number stores nothing.
 
-    `topic`: that of the request (`expect_topic`). `kind`: what places messages that are not plain.
+    `topic`: that of the request (`expect_topic`). `kind`: the class that places messages that are not plain.
     """
     topic_types.check_types(topic, command.types)
     messages: tuple[Outgoing, ...] = command.valid  # type: ignore[assignment]  # hashed by loop/hashes.py
@@ -70,8 +70,8 @@ def expect_topic(tx: Tx, name: str) -> Topic:
 def send_all(tx: Tx, command: Send) -> list[Sent]:
     """Stores the messages of several requests, of one message each, as `send` would one by one.
 
-    `command`: all of them; it has no request number. Empty, and nothing has changed, unless all messages are plain and
-    the topic has no quota, no size limit and no refusal for them.
+    `command` has the messages of all of them, and no request number. Returns [] and changes nothing unless all messages
+    are plain and the topic has no quota, no size limit and no refusal for them.
     """
     topic = tx.topic(command.topic)
     if topic is None or not _takes_plain(topic, command.types) or {*map(type, command.entries)} != {Outgoing}:

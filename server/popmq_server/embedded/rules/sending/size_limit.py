@@ -33,15 +33,15 @@ from popmq_server.values.records import Topic, TopicStat
 CHUNKS_MAX = 200
 #: Minimum time between two searches, beyond one piece, of a topic without droppable chunks.
 TRIM_AGAIN_MS = 1000
-#: A topic is nearly full when less than 1 / NEARLY of its limit is left. A job compares the groups with as large a part
-#: of its messages, the oldest, which the next Sends may drop.
+#: A topic is nearly full when less than 1 / NEARLY of its limit is left. A job then compares the
+#: groups with the oldest 1 / NEARLY of its messages, which the next Sends may drop.
 NEARLY = 8
 
 
 def make(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> None:
     """Makes room for a request before any of it is stored. Refused if it cannot; nothing has changed then.
 
-    Call `stored` with what of it was stored: entries that the topic refuses take no room of the next request.
+    Afterwards call `stored` with the messages that were stored: a refused entry takes no room from the next request.
     """
     if not topic.bytes_max:
         return
@@ -56,7 +56,7 @@ def make(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> None:
 
 
 def stored(tx: Tx, topic: Topic, messages: Iterable[Outgoing]) -> None:
-    """Counts messages until the commit writes them, when the size of the topic has them."""
+    """Counts messages as part of the topic until the commit writes them; from then on its size includes them."""
     if topic.bytes_max:
         expect(tx, topic.topic_id, _size(messages))
 

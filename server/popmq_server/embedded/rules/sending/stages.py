@@ -1,4 +1,4 @@
-"""StageRow messages: stored, in no queue, until the batch that they belong to is committed.
+"""Staged messages: stored, in no queue, until the batch that they belong to is committed.
 
     Stage ────────▶ staged, stage     the messages of one task for one topic: a stage, sent in numbered pieces
     CommitBatch ──▶ batch, publish    one small transaction for any number of messages: the batch is remembered, and

@@ -1,1 +1,1 @@
-"""The broker: topics and consumer groups, the log and its index, quotas."""
+"""The core: topics and consumer groups, the log and its index, quotas."""

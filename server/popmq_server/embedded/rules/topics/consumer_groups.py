@@ -1,7 +1,7 @@
 """Consumer groups: create, change, delete. Ids are never reused, as those of topics.
 
 A group is created with its dead letter topic, and deleted with it. It is bound to a topic, and gets its start position
-there, when it first names the topic (subscription.py). A deleted name is removed at once, what it had later (purge.py).
+there, when it first names the topic (subscription.py). A deleted name is removed at once, its rows later (purge.py).
 """
 
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ from popmq_server.values.limits import DELAYS_MS_DEFAULT, INVISIBLE_MS_DEFAULT, 
 from popmq_server.values.message import dead_letter_topic
 from popmq_server.values.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS, Group
 
-#: Of settings that a request leaves unset.
+#: The values of settings that a request leaves unset.
 DEFAULTS = {"in_flight_max": IN_FLIGHT_MAX, "subscription_expiry_ms": SUBSCRIPTION_EXPIRY_MS}
 
 
 def create_group(tx: Tx, command: CreateGroup) -> CreatedGroup:
-    """A group with other settings is refused."""
+    """Creates a group. Refused if it exists with other settings."""
     command = replace(command, **_with_defaults(vars(command)))
     existing = readers.group(tx, command.name)
     if existing is not None:

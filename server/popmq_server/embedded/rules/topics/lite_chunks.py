@@ -65,7 +65,7 @@ class Indexing(Job):
 
 
 def jobs(store: Store) -> tuple[Job, ...]:
-    """The job, if the index is not complete: each commit asks a job when it is due."""
+    """The job, unless the index is complete: a job is asked in each commit when it is due."""
     with reading(store) as kv:
         return () if is_complete(kv) else (Indexing(),)
 

@@ -119,7 +119,7 @@ def switch(tx: Tx, where: GroupTopic, mode: str, share_number: bool | int) -> tu
 
 
 def note_idle(tx: Tx, where: GroupTopic, idle_ms: int, warned_ms: int) -> None:
-    """Notes since when nobody reads a subscription, and when its end was announced; 0 = it is in use, it was not."""
+    """Notes since when nobody reads a subscription (0: it is in use) and when its end was announced (0: it was not)."""
     before = tx.state.subscriptions.get(where, _PLAIN)
     tx.state.subscriptions[where] = before._replace(idle_ms=idle_ms, warned_ms=warned_ms)
 

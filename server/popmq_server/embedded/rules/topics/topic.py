@@ -105,7 +105,7 @@ def raise_begin(tx: Tx, where: TopicQueue, least: int) -> int:
 
 
 def expect(tx: Tx, topic_id: int, size: int) -> None:
-    """Counts bytes of messages until the commit writes them, when the size of the topic has them."""
+    """Counts bytes of messages until the commit writes them; from then on the size of the topic includes them."""
     tx.state.coming[topic_id] = tx.state.coming.get(topic_id, 0) + size
 
 

@@ -22,7 +22,7 @@ from popmq_server.values.records import Group, Topic
 
 
 def create_topic(tx: Tx, command: CreateTopic) -> CreatedTopic:
-    """A topic with other settings is refused: only an update changes settings."""
+    """Creates a topic. Refused if it exists with other settings: only an update changes settings."""
     if command.keep_ms is None:
         command = replace(command, keep_ms=KEEP_MS_DEFAULT)
     existing = tx.topic(command.name)
