@@ -161,7 +161,7 @@ class Ticket:
             raise self._error
 
 
-class Worker:
+class BackgroundLoop:
     """Runs `step` in the background: whenever woken, and after the seconds that `step` returned."""
 
     def __init__(self, name: str, step: Callable[[], Awaitable[float | None]]) -> None:

@@ -123,7 +123,7 @@ class Ticket:
         raise RuntimeError("this delivery came from a Client: use `with delivery:`, not `async with`")
 
 
-class Worker:
+class BackgroundLoop:
     """Runs `step` in the background whenever woken, and when the seconds that `step` returned are over."""
 
     def __init__(self, name: str, step: Callable[[], float | None]) -> None:

@@ -94,7 +94,7 @@ class _Since:
         return self.more(key, total) / self._over_s
 
 
-class Asked(Protocol):
+class SampledEngine(Protocol):
     """The engine."""
 
     async def ask(self, query: Query[A]) -> A:
@@ -111,7 +111,7 @@ class Sampler:
         self,
         clock: Clock,
         metrics: Metrics,
-        engine: Asked,
+        engine: SampledEngine,
         used_bytes: Callable[[], Awaitable[int]],
         kept: Kept | None,
     ) -> None:

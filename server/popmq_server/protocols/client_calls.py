@@ -15,7 +15,7 @@ from popmq_server.protocols import validation
 from popmq_server.protocols.access import access_keys
 from popmq_server.protocols.native import requests
 from popmq_server.protocols.native.requests import read
-from popmq_server.protocols.rocketmq.clients import Clients
+from popmq_server.protocols.rocketmq.clients import ConnectedClients
 from popmq_server.protocols.rocketmq.messages import DeliveredRow, delivered
 from popmq_server.protocols.rocketmq.names import resource_of
 from popmq_server.values.message import check_range, check_text
@@ -24,7 +24,7 @@ from popmq_server.values.message import check_range, check_text
 class ClientCallsService:
     """`clients`: the clients of apache.rocketmq.v2."""
 
-    def __init__(self, engine: Commands, clients: Clients) -> None:
+    def __init__(self, engine: Commands, clients: ConnectedClients) -> None:
         self._engine = engine
         self._clients = clients
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from popmq_server.contract import commands as ask
-from popmq_server.contract.commands.inspection import Event, MessageLife
+from popmq_server.contract.commands.inspection import LifeEvent, MessageLife
 from popmq_server.embedded import operations
 from popmq_server.embedded.loop import in_pieces
 from popmq_server.embedded.rules.delivery import sweep
@@ -47,7 +47,7 @@ def test_why_shows_the_client_and_the_deadline_of_a_lease(rig: Rig) -> None:
         message_status.time_of(rig.now + HOUR),
         "attempt 1 of 17",
     )
-    assert life(rig).events[1:] == [Event(rig.now, "popped", "worker-7", rig.now + HOUR, 1)]
+    assert life(rig).events[1:] == [LifeEvent(rig.now, "popped", "worker-7", rig.now + HOUR, 1)]
 
 
 def test_a_renewal_is_reported_with_its_new_deadline(rig: Rig) -> None:
@@ -60,16 +60,16 @@ def test_a_renewal_is_reported_with_its_new_deadline(rig: Rig) -> None:
     rig.skip(SECOND)
     rig.extend(rows[:1], 2 * HOUR)
     until = rig.now + 2 * HOUR
-    renewed = Event(rig.now, "renewed", "c", until, 1, "renewed 2 times")
-    popped = Event(start, "popped", "c", 0, 1)
+    renewed = LifeEvent(rig.now, "renewed", "c", until, 1, "renewed 2 times")
+    popped = LifeEvent(start, "popped", "c", 0, 1)
     assert life(rig).events[1:] == [popped, renewed]
     has(rig, message_status.time_of(until))
     rig.skip(SECOND)
     rig.ack(rows)
-    assert life(rig).events[1:] == [popped, renewed, Event(rig.now, "acked", "c", 0, 1)]
+    assert life(rig).events[1:] == [popped, renewed, LifeEvent(rig.now, "acked", "c", 0, 1)]
     assert life(rig, "b").events[2:] == [
-        Event(start + SECOND, "renewed", "c", start + SECOND + HOUR, 1),
-        Event(rig.now, "acked", "c"),
+        LifeEvent(start + SECOND, "renewed", "c", start + SECOND + HOUR, 1),
+        LifeEvent(rig.now, "acked", "c"),
     ]
 
 
@@ -112,7 +112,7 @@ def test_a_release_is_reported_with_its_reason_and_when_it_comes_back(rig: Rig) 
     rig.release(rows[:1], delay_ms=HOUR, reason="the bank is closed")
     rig.release(rows[1:], delay_ms=0, reason="at once")
     assert (state(rig), story(rig)) == ("backoff", ["sent", "popped", "released"])
-    assert life(rig).events[2] == Event(rig.now, "released", "c", rig.now + HOUR, 1, "the bank is closed")
+    assert life(rig).events[2] == LifeEvent(rig.now, "released", "c", rig.now + HOUR, 1, "the bank is closed")
     has(rig, message_status.time_of(rig.now + HOUR), "the bank is closed")
     assert state(rig, "b") == "retry"
     rig.advance(HOUR)

@@ -14,7 +14,7 @@ from popmq_server.errors import Refused
 from popmq_server.protocols.access.open_streams import OpenStreams
 from popmq_server.protocols.rocketmq import clients as registry
 from popmq_server.protocols.rocketmq.call import RocketmqCall, TelemetryStream
-from popmq_server.protocols.rocketmq.clients import Clients
+from popmq_server.protocols.rocketmq.clients import ConnectedClients
 from popmq_server.protocols.rocketmq.status import Declined
 from popmq_server.protocols.rocketmq.telemetry import TelemetryService
 from tests.wire.rocketmq.v2 import V2, code, message, resource
@@ -39,7 +39,7 @@ def test_remembered_clients_are_bounded_and_the_longest_silent_ones_are_dropped_
     async def scenario() -> set[str]:
         engine: Any = Silent()
         clock = FakeClock()
-        clients = Clients(engine, clock)
+        clients = ConnectedClients(engine, clock)
         nobody: Any = lambda _: None  # noqa: E731
         for number in range(100):
             client = clients.heard(RocketmqCall(str(number), "JAVA", "", lambda: None))
@@ -120,7 +120,7 @@ def test_a_client_that_was_forgotten_names_no_topics(monkeypatch: pytest.MonkeyP
 
     async def scenario() -> None:
         engine: Any = Silent()
-        clients = Clients(engine, FakeClock())
+        clients = ConnectedClients(engine, FakeClock())
         client = clients.heard(RocketmqCall("c", "JAVA", "", lambda: None))
         clients.reads(client, GROUP, frozenset({"a", "b"}))
         await clients.produces(client, "c")
@@ -182,7 +182,7 @@ def test_a_broker_that_is_busy_agrees_to_no_settings() -> None:
 
     async def scenario() -> pb.Status:
         engine: Any = Busy()
-        clients = Clients(engine, FakeClock())
+        clients = ConnectedClients(engine, FakeClock())
         service, heard = TelemetryService(engine, clients, OpenStreams(None)), list[bytes]()
         call = RocketmqCall("c", "PYTHON", "", lambda: None)
 
@@ -221,10 +221,10 @@ def test_the_refusal_of_a_push_consumers_poll_is_held_for_a_second(
     """It would ask again at once, 46 times a second."""
     held: list[int] = []
 
-    async def hold(_: Clients, ms: int) -> None:
+    async def hold(_: ConnectedClients, ms: int) -> None:
         held.append(ms)
 
-    monkeypatch.setattr(Clients, "hold", hold)
+    monkeypatch.setattr(ConnectedClients, "hold", hold)
     assert code(v2, group="unknown", deadline_s=deadline_s, **asked) == "CONSUMER_GROUP_NOT_FOUND"
     assert held == held_ms
     shop.create_group("closed", consume_enable=False)
@@ -239,7 +239,7 @@ def test_a_held_answer_leaves_when_the_broker_stops_and_a_bounded_number_is_held
 
     async def scenario() -> None:
         engine: Any = Silent()
-        clients = Clients(engine, FakeClock())
+        clients = ConnectedClients(engine, FakeClock())
         await clients.hold(1)
         held = [asyncio.ensure_future(clients.hold(MINUTE)) for _ in range(2)]
         await asyncio.sleep(0)

@@ -21,7 +21,7 @@ from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
 from popmq_server.protocols.rocketmq.call import RocketmqCall
-from popmq_server.protocols.rocketmq.clients import Clients
+from popmq_server.protocols.rocketmq.clients import ConnectedClients
 from popmq_server.protocols.rocketmq.receiving import ReceiveService
 from popmq_server.protocols.rocketmq.remembered import NewestHandles
 from popmq_server.protocols.traffic import Traffic
@@ -183,7 +183,7 @@ def receiving(desk: Desk, call: RocketmqCall, renews: bool = True) -> AsyncGener
     engine: Any = desk
     clock, metrics = FakeClock(), Metrics()
     traffic = Traffic(clock, metrics, Rates(clock))
-    service = ReceiveService(engine, Clients(engine, clock), NewestHandles(), clock, traffic, metrics)
+    service = ReceiveService(engine, ConnectedClients(engine, clock), NewestHandles(), clock, traffic, metrics)
     request = rpc.ReceiveMessageRequest(
         group=resource(GROUP), message_queue=pb.MessageQueue(topic=resource(TOPIC)), auto_renew=renews
     )

@@ -12,7 +12,7 @@ from popmq_server.clock import FakeClock
 from popmq_server.contract.commands import Check
 from popmq_server.embedded.loop.producers import CheckStream, Producers
 from popmq_server.protocols.rocketmq.call import TelemetryStream
-from popmq_server.protocols.rocketmq.clients import Client, Clients
+from popmq_server.protocols.rocketmq.clients import Client, ConnectedClients
 from tests.wire.rocketmq.v2 import CLIENT, V2, Telemetry, message, resource
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 
@@ -192,7 +192,7 @@ def test_a_stream_that_is_broken_does_not_keep_the_others_from_being_asked(whole
 
     async def scenario() -> None:
         engine, pipe = Asking(), Pipe(broken=not whole)
-        clients = Clients(cast("Any", engine), FakeClock())
+        clients = ConnectedClients(cast("Any", engine), FakeClock())
         client = Client("c")
         await clients.attach(client, TelemetryStream(pipe.write))
         client.outlets.append(TelemetryStream(Pipe(broken=True).write))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from popmq._async.concurrency import Lock, Stop, Worker, finished
+from popmq._async.concurrency import BackgroundLoop, Lock, Stop, finished
 from popmq._async.transport.wire import Wire
 from popmq._calls import send_calls
 from popmq._transport.call_retries import Stopped
@@ -99,7 +99,7 @@ class CheckStream:
         self._turn = Stop()  # ends the stream that is open
         self._tried = 0
         self._stopped = False
-        self._worker = Worker("popmq-checker", self._step)
+        self._worker = BackgroundLoop("popmq-checker", self._step)
 
     def begin(self, topic: str | None) -> None:
         """Runs in the event loop of its caller, with one more topic if there is one."""

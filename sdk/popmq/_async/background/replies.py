@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from popmq._async.concurrency import Event, Lock, Stop, Worker
+from popmq._async.concurrency import BackgroundLoop, Event, Lock, Stop
 from popmq._async.transport.wire import Wire
 from popmq._calls import admin_calls, pop_calls, requests
 from popmq._calls.requests import ACKED, CORRELATION_ID, REPLIES, REPLY_TTL_S, WAIT_S
@@ -52,7 +52,7 @@ class Replies:
         self._changing = Lock()
         self._stop = Stop()
         self._made = False
-        self._worker = Worker("popmq-replies", self._step)
+        self._worker = BackgroundLoop("popmq-replies", self._step)
 
     async def request(self, send: Send, topic: str, message: Message | Body, timeout: float) -> Delivery:
         """Sends the message, and waits for its reply. Raises ClientClosed when the client is closed meanwhile."""

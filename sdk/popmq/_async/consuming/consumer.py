@@ -9,7 +9,7 @@ from collections.abc import Callable
 from popmq._async.concurrency import Event, Stop
 from popmq._async.consuming.delivery_loop import AsyncDeliveryLoop
 from popmq._async.consuming.parts import Parts
-from popmq._async.consuming.session import Session
+from popmq._async.consuming.session import ConsumerSession
 from popmq._calls import admin_calls, pop_calls
 from popmq._calls.pop_calls import Popped
 from popmq._consuming.consumer_settings import TICK_S, ConsumerSettings
@@ -41,7 +41,7 @@ class AsyncConsumer(AsyncDeliveryLoop):
         super().__init__()
         self._parts = parts
         self._options = options
-        self._session = Session(parts, options.topic, options.group)
+        self._session = ConsumerSession(parts, options.topic, options.group)
         self._limit: Callable[[], int] = lambda: options.max_in_hand
         self._buffer: deque[Delivery] = deque()
         self._batches: list[Batch] = []

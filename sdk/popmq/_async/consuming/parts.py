@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from popmq._async.consuming.heartbeats import Heartbeats
-from popmq._async.consuming.leases import Leases
+from popmq._async.consuming.leases import HeldLeases
 from popmq._async.consuming.scheduler import Scheduler
 from popmq._async.consuming.settler import Settler
 from popmq._async.transport.wire import Wire
@@ -21,7 +21,7 @@ class Parts:
     wire: Wire
     clock: Clock
     scheduler: Scheduler
-    leases: Leases
+    leases: HeldLeases
     settler: Settler
     client_id: str
     numbering: Numbering
@@ -34,7 +34,7 @@ def parts_of(
 ) -> Parts:
     """The parts of a client, which is given by what it is made from."""
     scheduler = Scheduler(clock)
-    leases = Leases(wire, clock, scheduler)
+    leases = HeldLeases(wire, clock, scheduler)
     settler = Settler(wire, clock, leases)
     heartbeats = Heartbeats(wire, clock, scheduler, client_id)
     return Parts(wire, clock, scheduler, leases, settler, client_id, numbering, heartbeats, reply)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from popmq._async.concurrency import Lock, Stop, Worker
+from popmq._async.concurrency import BackgroundLoop, Lock, Stop
 from popmq._async.consuming.arrivals import Arrivals
 from popmq._async.consuming.send_backs import SendBacks
 from popmq._async.transport.wire import Wire
@@ -83,7 +83,7 @@ class Puller:
         self._ending: dict[int, Delivery] = {}  # between a guard's `forget` and its `settle`
         self._held_back = 0
         self._stop = Stop()
-        self._worker = Worker(f"popmq-pull-{options.topic}-{'retry' if self._retry else number}", self._step)
+        self._worker = BackgroundLoop(f"popmq-pull-{options.topic}-{'retry' if self._retry else number}", self._step)
 
     # ── The loop ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from popmq._async.concurrency import Worker
+from popmq._async.concurrency import BackgroundLoop
 from popmq._consuming.clock import Clock
 
 
@@ -22,7 +22,7 @@ class Scheduler:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._jobs: list[Job] = []
-        self._worker = Worker("popmq-scheduler", self._step)
+        self._worker = BackgroundLoop("popmq-scheduler", self._step)
         self._driven = clock.drive(self.due, self._worker.run_now)
 
     def bind(self) -> None:

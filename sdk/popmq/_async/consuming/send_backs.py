@@ -19,7 +19,7 @@ from popmq.message import Delivery
 log = logging.getLogger("popmq.consumer")
 
 
-class Owner(Protocol):
+class CachingQueue(Protocol):
     """The queue of a message, which caches it until the broker has taken it back."""
 
     topic_created_ms: int
@@ -29,7 +29,7 @@ class Owner(Protocol):
 
 
 #: Its queue, its offset, the entry of the request, and the delivery if its handler still had it.
-Sent = tuple[Owner, int, Any, Delivery | None]
+Sent = tuple[CachingQueue, int, Any, Delivery | None]
 
 
 class SendBacks(BackgroundSender):
@@ -49,7 +49,7 @@ class SendBacks(BackgroundSender):
         self._queued: list[Sent] = []
         self._end = Stop()
 
-    def add(self, owner: Owner, offset: int, row: Any, delivery: Delivery | None) -> None:
+    def add(self, owner: CachingQueue, offset: int, row: Any, delivery: Delivery | None) -> None:
         """Queues a message to be sent back."""
         with self._lock:
             self._begun()

@@ -10,7 +10,7 @@ from typing import Any
 
 from popmq._async.concurrency import Errands, Ticket
 from popmq._async.consuming.background_sender import BackgroundSender
-from popmq._async.consuming.leases import Leases
+from popmq._async.consuming.leases import HeldLeases
 from popmq._async.transport.wire import CLOSE_S, Wire
 from popmq._calls import pop_calls
 from popmq._calls.pop_calls import Popped
@@ -33,7 +33,7 @@ Outgoing = tuple[Any, Ticket | None, Delivery | None, Any]
 class Settler(BackgroundSender):
     """The outcomes of one client. Guards call `settle` from any thread."""
 
-    def __init__(self, wire: Wire, clock: Clock, leases: Leases) -> None:
+    def __init__(self, wire: Wire, clock: Clock, leases: HeldLeases) -> None:
         super().__init__("popmq-settler", wire, clock)
         self._leases = leases
         self._acks: defaultdict[str, list[Outgoing]] = defaultdict(list)

@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from popmq._calls import send_calls
-from popmq._sync.concurrency import Lock, Stop, Worker, finished
+from popmq._sync.concurrency import BackgroundLoop, Lock, Stop, finished
 from popmq._sync.transport.wire import Wire
 from popmq._transport.call_retries import Stopped
 from popmq.errors import ClientClosed, PopMQError, TryLater
@@ -100,7 +100,7 @@ class CheckStream:
         self._turn = Stop()  # ends the stream that is open
         self._tried = 0
         self._stopped = False
-        self._worker = Worker("popmq-checker", self._step)
+        self._worker = BackgroundLoop("popmq-checker", self._step)
 
     def begin(self, topic: str | None) -> None:
         """Runs in the event loop of its caller, with one more topic if there is one."""

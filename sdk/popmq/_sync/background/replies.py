@@ -16,7 +16,7 @@ from typing import Any
 from popmq._calls import admin_calls, pop_calls, requests
 from popmq._calls.requests import ACKED, CORRELATION_ID, REPLIES, REPLY_TTL_S, WAIT_S
 from popmq._calls.send_calls import Numbering
-from popmq._sync.concurrency import Event, Lock, Stop, Worker
+from popmq._sync.concurrency import BackgroundLoop, Event, Lock, Stop
 from popmq._sync.transport.wire import Wire
 from popmq._transport.call_retries import Stopped
 from popmq.errors import AlreadyExists, ClientClosed, PermissionDenied, TryLater
@@ -53,7 +53,7 @@ class Replies:
         self._changing = Lock()
         self._stop = Stop()
         self._made = False
-        self._worker = Worker("popmq-replies", self._step)
+        self._worker = BackgroundLoop("popmq-replies", self._step)
 
     def request(self, send: Send, topic: str, message: Message | Body, timeout: float) -> Delivery:
         """Sends the message, and waits for its reply. Raises ClientClosed when the client is closed meanwhile."""

@@ -2,7 +2,7 @@
 """Sends what waits to the broker in the background, many in one request; closing waits until the broker has it."""
 
 from popmq._consuming.clock import Clock
-from popmq._sync.concurrency import Event, Lock, Worker
+from popmq._sync.concurrency import BackgroundLoop, Event, Lock
 from popmq._sync.transport.wire import Wire
 from popmq_http2.elapsed import monotonic
 
@@ -20,7 +20,7 @@ class BackgroundSender:
         self._idle = Event()
         self._idle.set()
         self._gave_up = False
-        self._worker = Worker(name, self._step)
+        self._worker = BackgroundLoop(name, self._step)
         # A fake clock moves on only after the broker has everything of the time before.
         clock.drive(self.due, lambda: self._worker.wait_for(self.flush))
 

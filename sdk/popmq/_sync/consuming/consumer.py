@@ -17,7 +17,7 @@ from popmq._runtime import forks
 from popmq._sync.concurrency import Event, Stop
 from popmq._sync.consuming.delivery_loop import DeliveryLoop
 from popmq._sync.consuming.parts import Parts
-from popmq._sync.consuming.session import Session
+from popmq._sync.consuming.session import ConsumerSession
 from popmq._transport.call_retries import Stopped
 from popmq.errors import Forbidden, PopMQError, TryLater, WrongConsumeMode
 from popmq.message import Delivery
@@ -42,7 +42,7 @@ class Consumer(DeliveryLoop):
         super().__init__()
         self._parts = parts
         self._options = options
-        self._session = Session(parts, options.topic, options.group)
+        self._session = ConsumerSession(parts, options.topic, options.group)
         self._limit: Callable[[], int] = lambda: options.max_in_hand
         self._buffer: deque[Delivery] = deque()
         self._batches: list[Batch] = []

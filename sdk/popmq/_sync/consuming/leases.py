@@ -18,7 +18,7 @@ from popmq.message import Delivery
 log = logging.getLogger("popmq.consumer")
 
 
-class Leases:
+class HeldLeases:
     """The leases of one client, as a job of its scheduler."""
 
     def __init__(self, wire: Wire, clock: Clock, scheduler: Scheduler) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from popmq._calls.send_calls import Numbering
 from popmq._consuming.clock import Clock
 from popmq._sync.consuming.heartbeats import Heartbeats
-from popmq._sync.consuming.leases import Leases
+from popmq._sync.consuming.leases import HeldLeases
 from popmq._sync.consuming.scheduler import Scheduler
 from popmq._sync.consuming.settler import Settler
 from popmq._sync.transport.wire import Wire
@@ -22,7 +22,7 @@ class Parts:
     wire: Wire
     clock: Clock
     scheduler: Scheduler
-    leases: Leases
+    leases: HeldLeases
     settler: Settler
     client_id: str
     numbering: Numbering
@@ -35,7 +35,7 @@ def parts_of(
 ) -> Parts:
     """The parts of a client, which is given by what it is made from."""
     scheduler = Scheduler(clock)
-    leases = Leases(wire, clock, scheduler)
+    leases = HeldLeases(wire, clock, scheduler)
     settler = Settler(wire, clock, leases)
     heartbeats = Heartbeats(wire, clock, scheduler, client_id)
     return Parts(wire, clock, scheduler, leases, settler, client_id, numbering, heartbeats, reply)

@@ -27,7 +27,7 @@ from popmq._consuming.pull_settings import (
     Place,
     PullSettings,
 )
-from popmq._sync.concurrency import Lock, Stop, Worker
+from popmq._sync.concurrency import BackgroundLoop, Lock, Stop
 from popmq._sync.consuming.arrivals import Arrivals
 from popmq._sync.consuming.send_backs import SendBacks
 from popmq._sync.transport.wire import Wire
@@ -84,7 +84,7 @@ class Puller:
         self._ending: dict[int, Delivery] = {}  # between a guard's `forget` and its `settle`
         self._held_back = 0
         self._stop = Stop()
-        self._worker = Worker(f"popmq-pull-{options.topic}-{'retry' if self._retry else number}", self._step)
+        self._worker = BackgroundLoop(f"popmq-pull-{options.topic}-{'retry' if self._retry else number}", self._step)
 
     # ── The loop ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

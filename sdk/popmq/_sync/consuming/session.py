@@ -13,7 +13,7 @@ from popmq.errors import PopMQError
 log = logging.getLogger("popmq.consumer")
 
 
-class Session:
+class ConsumerSession:
     """Keeps this client a reader of the topic for the group, and knows its assigned queues. A job of the scheduler."""
 
     def __init__(self, parts: Parts, topic: str, group: str) -> None:

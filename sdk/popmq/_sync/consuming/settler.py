@@ -17,7 +17,7 @@ from popmq._given.fields import ENTRIES_MAX
 from popmq._runtime import forks
 from popmq._sync.concurrency import Errands, Ticket
 from popmq._sync.consuming.background_sender import BackgroundSender
-from popmq._sync.consuming.leases import Leases
+from popmq._sync.consuming.leases import HeldLeases
 from popmq._sync.transport.wire import CLOSE_S, Wire
 from popmq._transport.call import Call
 from popmq.errors import ClientClosed, HandleLapsed, LeaseLost, PopMQError
@@ -34,7 +34,7 @@ Outgoing = tuple[Any, Ticket | None, Delivery | None, Any]
 class Settler(BackgroundSender):
     """The outcomes of one client. Guards call `settle` from any thread."""
 
-    def __init__(self, wire: Wire, clock: Clock, leases: Leases) -> None:
+    def __init__(self, wire: Wire, clock: Clock, leases: HeldLeases) -> None:
         super().__init__("popmq-settler", wire, clock)
         self._leases = leases
         self._acks: defaultdict[str, list[Outgoing]] = defaultdict(list)

@@ -77,7 +77,7 @@ class Search(Query[Searched], Listed["Search"], capability=SEARCH):
         return looks(self.topic, "")
 
 
-class Event(NamedTuple):
+class LifeEvent(NamedTuple):
     """One event. `time_ms` 0: not known yet (the ack of a member whose batch is not finished)."""
 
     time_ms: int
@@ -96,7 +96,7 @@ class GroupLife(NamedTuple):
     group: str
     state: str
     explanation: str
-    events: list[Event]
+    events: list[LifeEvent]
 
 
 class MessageLife(NamedTuple):

@@ -8,7 +8,7 @@ import functools
 from typing import Any
 
 from popmq_server.embedded.state import rows
-from popmq_server.embedded.state.checkpoints import CheckPoints, Leases
+from popmq_server.embedded.state.checkpoints import CheckPointTable, LeaseTable
 from popmq_server.embedded.store.keys import QUEUE_ENDS, QUEUE_KEY
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.embedded.store.table import Table
@@ -81,8 +81,8 @@ class AllTables:
         #: The remaining work of a reset or a switch of the consume mode.
         self.sweeps: Table[GroupTopic, SweepWork] = stored(rows.SWEEPS, GROUP, TOPIC)
         self.topic_stat: Table[int, TopicStat] = stored(rows.TOPIC_STATS, TOPIC)
-        self.ck = CheckPoints()
-        self.leases = Leases(self.ck)
+        self.ck = CheckPointTable()
+        self.leases = LeaseTable(self.ck)
         tables.add(self.ck)
         tables.add(self.leases)  # after ck: a lease is written with its CheckPoint's number of members
         #: G, hash of its name → owner; G, T, hash → token.

@@ -34,7 +34,7 @@ DONE = 1 << 63
 _WHOLE = struct.Struct(">QQ2x")
 
 
-class CheckPoints(StoredTable[int, CheckPoint]):
+class CheckPointTable(StoredTable[int, CheckPoint]):
     """Table `ck`."""
 
     __slots__ = ()
@@ -81,12 +81,12 @@ class CheckPoints(StoredTable[int, CheckPoint]):
             yield from (self[ck_id] for ck_id in found)
 
 
-class Leases(StoredTable[tuple[int, int], Lease]):
+class LeaseTable(StoredTable[tuple[int, int], Lease]):
     """Table `leases`: the parts of all leases, and under SUB_OWNER the key of each owner."""
 
     __slots__ = ("_cks", "_split", "_whole")
 
-    def __init__(self, cks: CheckPoints) -> None:
+    def __init__(self, cks: CheckPointTable) -> None:
         super().__init__(self._put)
         self._cks = cks
         #: Committed due times: of whole CheckPoints (sub 0), which may be millions, by ck_id; else by (ck_id, sub).

@@ -31,7 +31,7 @@ from popmq_server.errors import Refused, lapsed
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.rocketmq import leases
 from popmq_server.protocols.rocketmq.call import RocketmqCall
-from popmq_server.protocols.rocketmq.clients import Client, Clients, RocketmqServicer
+from popmq_server.protocols.rocketmq.clients import Client, ConnectedClients, RocketmqServicer
 from popmq_server.protocols.rocketmq.names import group_name, topic_name
 from popmq_server.protocols.rocketmq.remembered import FinishedHandles, NewestHandles
 from popmq_server.protocols.rocketmq.status import (
@@ -53,7 +53,7 @@ class AckService(RocketmqServicer):
     """`held`: handles delivered to clients that do not send handles."""
 
     def __init__(
-        self, engine: Engine, clients: Clients, held: NewestHandles, traffic: Traffic, metrics: Metrics
+        self, engine: Engine, clients: ConnectedClients, held: NewestHandles, traffic: Traffic, metrics: Metrics
     ) -> None:
         super().__init__(engine, clients, traffic, metrics)
         self._held = held

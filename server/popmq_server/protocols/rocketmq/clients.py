@@ -75,7 +75,7 @@ class Client:
         self.answering: dict[str, tuple[ProducerStream, asyncio.Task[None]]] = {}
 
 
-class Clients:
+class ConnectedClients:
     """All clients, for one event loop."""
 
     def __init__(self, engine: CheckStreams, clock: Clock, keys: Keys | None = None) -> None:
@@ -363,7 +363,7 @@ def _check(check: Check, now_ms: int) -> rpc.TelemetryCommand:
 class RocketmqServicer:
     """The base of the services: the engine, the clients, and `native`, which counts for both protocols."""
 
-    def __init__(self, engine: Engine, clients: Clients, traffic: Traffic, metrics: Metrics) -> None:
+    def __init__(self, engine: Engine, clients: ConnectedClients, traffic: Traffic, metrics: Metrics) -> None:
         self._engine = engine
         self._clients = clients
         self._traffic = traffic

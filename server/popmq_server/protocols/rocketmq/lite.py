@@ -28,7 +28,7 @@ from popmq_server.contract.engine import BasicEngine
 from popmq_server.errors import Refused
 from popmq_server.protocols.rocketmq import leases
 from popmq_server.protocols.rocketmq.call import RocketmqCall
-from popmq_server.protocols.rocketmq.clients import Clients
+from popmq_server.protocols.rocketmq.clients import ConnectedClients
 from popmq_server.protocols.rocketmq.names import group_name, topic_name
 from popmq_server.protocols.rocketmq.status import OK, Declined, not_one_of
 
@@ -48,7 +48,7 @@ TOPICS_MAX = 10_000
 class LiteService:
     """The engine stores the subscriptions; this service only remembers which topics are LITE."""
 
-    def __init__(self, engine: BasicEngine, clients: Clients) -> None:
+    def __init__(self, engine: BasicEngine, clients: ConnectedClients) -> None:
         self._engine = engine
         self._clients = clients
         self._topics: set[str] = set()

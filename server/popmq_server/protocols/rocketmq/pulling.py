@@ -33,7 +33,7 @@ from popmq_server.contract.engine import Engine
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.rocketmq.call import RocketmqCall
-from popmq_server.protocols.rocketmq.clients import Clients, RocketmqServicer
+from popmq_server.protocols.rocketmq.clients import ConnectedClients, RocketmqServicer
 from popmq_server.protocols.rocketmq.messages import DeliveredRow, delivered, time_ms
 from popmq_server.protocols.rocketmq.names import group_name, topic_name
 from popmq_server.protocols.rocketmq.receiving import (
@@ -56,7 +56,7 @@ _NOTHING = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message")
 class PullService(RocketmqServicer):
     """The calls of pull consumers."""
 
-    def __init__(self, engine: Engine, clients: Clients, traffic: Traffic, metrics: Metrics) -> None:
+    def __init__(self, engine: Engine, clients: ConnectedClients, traffic: Traffic, metrics: Metrics) -> None:
         super().__init__(engine, clients, traffic, metrics)
         self._begun: OrderedDict[tuple[str, str], None] = OrderedDict()
 

@@ -51,7 +51,7 @@ from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.rocketmq import leases
 from popmq_server.protocols.rocketmq.call import RocketmqCall
-from popmq_server.protocols.rocketmq.clients import Client, Clients, RocketmqServicer
+from popmq_server.protocols.rocketmq.clients import Client, ConnectedClients, RocketmqServicer
 from popmq_server.protocols.rocketmq.lite import LiteService
 from popmq_server.protocols.rocketmq.messages import DeliveredRow, delivered, response
 from popmq_server.protocols.rocketmq.names import group_name, topic_name
@@ -91,7 +91,7 @@ class ReceiveService(RocketmqServicer):
     def __init__(
         self,
         engine: Engine,
-        clients: Clients,
+        clients: ConnectedClients,
         held: NewestHandles,
         clock: Clock,
         traffic: Traffic,

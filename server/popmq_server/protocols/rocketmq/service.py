@@ -34,7 +34,7 @@ from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.protocols.access.open_streams import OpenStreams
 from popmq_server.protocols.rocketmq.acking import AckService
 from popmq_server.protocols.rocketmq.call import RocketmqCall, call_of
-from popmq_server.protocols.rocketmq.clients import Clients
+from popmq_server.protocols.rocketmq.clients import ConnectedClients
 from popmq_server.protocols.rocketmq.lite import LiteService
 from popmq_server.protocols.rocketmq.pulling import PullService
 from popmq_server.protocols.rocketmq.receiving import ReceiveService
@@ -85,7 +85,7 @@ class RocketmqService:
         self._metrics = metrics
         self._began = began
         self._audited = audited
-        self.clients = Clients(engine, clock, keys)
+        self.clients = ConnectedClients(engine, clock, keys)
         self.routes = RouteService(engine)
         held, lite = NewestHandles(), LiteService(engine, self.clients)
         self._parts: tuple[object, ...] = (

@@ -35,7 +35,7 @@ from popmq_server.protocols.access.open_streams import OpenStream, OpenStreams
 from popmq_server.protocols.refusals import refuse
 from popmq_server.protocols.rocketmq import leases
 from popmq_server.protocols.rocketmq.call import RocketmqCall, TelemetryStream, call_of
-from popmq_server.protocols.rocketmq.clients import TOPICS_MAX, Client, Clients
+from popmq_server.protocols.rocketmq.clients import TOPICS_MAX, Client, ConnectedClients
 from popmq_server.protocols.rocketmq.names import group_name, topic_name
 from popmq_server.protocols.rocketmq.status import OK, Declined, status_of
 from popmq_server.values import limits
@@ -62,7 +62,7 @@ _CONSUMERS = frozenset(
 class TelemetryService:
     """One call of `Telemetry` per stream; it lasts as long as the stream."""
 
-    def __init__(self, engine: BasicEngine, clients: Clients, streams: OpenStreams) -> None:
+    def __init__(self, engine: BasicEngine, clients: ConnectedClients, streams: OpenStreams) -> None:
         self._engine = engine
         self._clients = clients
         self._streams = streams

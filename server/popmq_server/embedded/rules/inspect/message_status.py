@@ -18,7 +18,7 @@ import shlex
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from popmq_server.contract.commands.inspection import Event
+from popmq_server.contract.commands.inspection import LifeEvent
 from popmq_server.embedded.rules.delivery import fifo, invalidated, subscription
 from popmq_server.embedded.rules.inspect.timeline import TracedDeadLetter, part_of
 from popmq_server.embedded.rules.operate.holders import HeldMessage
@@ -77,7 +77,7 @@ def standing(
     subject: Subject,
     held: list[HeldMessage],
     dead_letters: list[TracedDeadLetter],
-    events: list[Event],
+    events: list[LifeEvent],
     looks: list[int],
 ) -> Standing:
     """The state and its sentence. `looks`: retry entries that may still be read, for all groups together."""
@@ -193,7 +193,7 @@ def _dead(tx: Tx, subject: Subject, dead_letters: list[TracedDeadLetter]) -> Sta
     return None
 
 
-def _passed(tx: Tx, subject: Subject, events: list[Event], last: str) -> Standing:
+def _passed(tx: Tx, subject: Subject, events: list[LifeEvent], last: str) -> Standing:
     """The state of a message that the group has passed and does not hold."""
     if tx.kv.get("quar", CQ_KEY.pack(subject.topic.topic_id, subject.queue, subject.offset)) or subject.damaged:
         return "quarantined", f"the stored bytes of {subject.place} are damaged: kept, reported, not delivered"

@@ -10,7 +10,7 @@ A row of a batch and the row of a member that left it alone are of the same leas
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from popmq_server.contract.commands.inspection import Event
+from popmq_server.contract.commands.inspection import LifeEvent
 from popmq_server.embedded.rules.delivery import lease_history
 from popmq_server.embedded.rules.delivery.deadletter import Origin
 from popmq_server.embedded.rules.operate.holders import HeldMessage
@@ -36,9 +36,9 @@ def events_of(
     rows: Iterable[HistoryRow],
     held: Iterable[HeldMessage],
     dead_letters: Iterable[TracedDeadLetter],
-) -> list[Event]:
+) -> list[LifeEvent]:
     """The events of a message in one group, oldest first; events without a time come last."""
-    found = [Event(stored_ms, "sent")] if stored_ms else []
+    found = [LifeEvent(stored_ms, "sent")] if stored_ms else []
     by_lease: dict[int, list[HistoryRow]] = {}
     for row in rows:
         by_lease.setdefault(row.ck_id, []).append(row)
@@ -51,7 +51,7 @@ def events_of(
     return sorted(found, key=lambda event: event.time_ms or tx.now_ms)
 
 
-def _of_lease(rows: list[HistoryRow], offset: int) -> list[Event]:
+def _of_lease(rows: list[HistoryRow], offset: int) -> list[LifeEvent]:
     """The events of a lease that ended for the message."""
     own = next((row for row in rows if row.sub), None)
     batch = next((row for row in rows if not row.sub), None)
@@ -59,41 +59,41 @@ def _of_lease(rows: list[HistoryRow], offset: int) -> list[Event]:
     if batch is not None:
         done = bool(batch.done >> offset - batch.first & 1)
         if done and own is None:
-            found.append(Event(batch.ended_ms, "acked", batch.client))
+            found.append(LifeEvent(batch.ended_ms, "acked", batch.client))
         elif batch.how == lease_history.EXPIRED and not done:
-            found.append(Event(batch.ended_ms, "expired", batch.client))
+            found.append(LifeEvent(batch.ended_ms, "expired", batch.client))
         elif own is None and batch.how != lease_history.ACKED:
             found.append(_ended(batch))
     if own is not None:
         if own.how == lease_history.REJECTED:
-            found.append(Event(own.ended_ms, "rejected", own.client, reason=own.reason))
+            found.append(LifeEvent(own.ended_ms, "rejected", own.client, reason=own.reason))
         found.append(_ended(own))
     return found
 
 
-def _popped_row(row: HistoryRow) -> list[Event]:
+def _popped_row(row: HistoryRow) -> list[LifeEvent]:
     if not row.popped_ms:
         return []
     return _popped(row.popped_ms, row.client, row.due_ms, row.attempt, row.renewals, row.renewed_ms)
 
 
-def _popped(popped_ms: int, client: str, due_ms: int, attempt: int, renewals: int, renewed_ms: int) -> list[Event]:
+def _popped(popped_ms: int, client: str, due_ms: int, attempt: int, renewals: int, renewed_ms: int) -> list[LifeEvent]:
     """The pop and the last renewal; a renewed lease keeps only its last deadline."""
     if not renewals:
-        return [Event(popped_ms, "popped", client, due_ms, attempt)]
+        return [LifeEvent(popped_ms, "popped", client, due_ms, attempt)]
     times = f"renewed {renewals} times" if renewals > 1 else ""
-    renewed = Event(renewed_ms, "renewed", client, due_ms, attempt, times)
-    return [Event(popped_ms, "popped", client, 0, attempt), renewed]
+    renewed = LifeEvent(renewed_ms, "renewed", client, due_ms, attempt, times)
+    return [LifeEvent(popped_ms, "popped", client, 0, attempt), renewed]
 
 
-def _ended(row: HistoryRow) -> Event:
+def _ended(row: HistoryRow) -> LifeEvent:
     if lease_history.is_discard(row):
-        return Event(row.ended_ms, "discarded")
+        return LifeEvent(row.ended_ms, "discarded")
     what = "dead" if row.how == lease_history.REJECTED else lease_history.HOW_NAMES[row.how]
-    return Event(row.ended_ms, what, row.client, row.back_ms, row.attempt, row.reason)
+    return LifeEvent(row.ended_ms, what, row.client, row.back_ms, row.attempt, row.reason)
 
 
-def _of_living(tx: Tx, held: HeldMessage, rows: list[HistoryRow]) -> list[Event]:
+def _of_living(tx: Tx, held: HeldMessage, rows: list[HistoryRow]) -> list[LifeEvent]:
     """The events of a current lease; none for a member that left it (to backoff, for example): it has its own row."""
     ck = held.ck
     if ck.kind == BACKOFF or any(row.sub for row in rows):
@@ -103,7 +103,7 @@ def _of_living(tx: Tx, held: HeldMessage, rows: list[HistoryRow]) -> list[Event]
     until_ms = tx.state.due_ms_of(ck, lease)
     found = _popped(ck.popped_ms, ck.client, until_ms, held.run.attempts, lease.renewals, lease.renewed_ms)
     if part is None and not lease.torn & held.bit:
-        found.append(Event(0, "acked", ck.client, reason="its time is known when its batch is done"))
+        found.append(LifeEvent(0, "acked", ck.client, reason="its time is known when its batch is done"))
     return found
 
 
@@ -117,13 +117,13 @@ def part_of(tx: Tx, held: HeldMessage) -> Lease | None:
     return None
 
 
-def _of_dead_letter(dead_letter: TracedDeadLetter, known: list[Event]) -> list[Event]:
+def _of_dead_letter(dead_letter: TracedDeadLetter, known: list[LifeEvent]) -> list[LifeEvent]:
     """The events of a dead letter that no row has any more: retention drops rows with the chunk of the message."""
-    origin, found = dead_letter.origin, list[Event]()
+    origin, found = dead_letter.origin, list[LifeEvent]()
     if not any(event.what == "dead" and event.time_ms == origin.dead_ms for event in known):
-        found.append(Event(origin.dead_ms, "dead", origin.last_client, 0, origin.attempts, origin.reason))
+        found.append(LifeEvent(origin.dead_ms, "dead", origin.last_client, 0, origin.attempts, origin.reason))
     if dead_letter.gone_ms and not any(
         event.what in ("redriven", "discarded") and event.time_ms == dead_letter.gone_ms for event in known
     ):
-        found.append(Event(dead_letter.gone_ms, "redriven", reason="or discarded: its history is gone"))
+        found.append(LifeEvent(dead_letter.gone_ms, "redriven", reason="or discarded: its history is gone"))
     return found
