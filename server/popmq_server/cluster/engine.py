@@ -16,6 +16,10 @@ from popmq_remoting.connection.link import OnRequest
 from popmq_server.cluster import promises
 from popmq_server.cluster.catalog.group_changes import BY_GROUP_CHANGES, GroupChanges
 from popmq_server.cluster.catalog.topic_changes import BY_TOPIC_CHANGES, TopicChanges
+from popmq_server.cluster.inspecting.browse import BY_PAGES, Pages
+from popmq_server.cluster.inspecting.look_up import BY_LOOK_UPS, LookUps
+from popmq_server.cluster.inspecting.peek import BY_PEEKS, Peeks
+from popmq_server.cluster.inspecting.redrive import BY_REDRIVES, Redrives
 from popmq_server.cluster.members.clients import BY_CLIENTS, ClientLists
 from popmq_server.cluster.members.locks import BY_LOCKS, Locks
 from popmq_server.cluster.members.members import BY_MEMBERS, Members
@@ -94,6 +98,10 @@ class ClusterEngine:
             **_bound(locks, BY_LOCKS),
             **_bound(ClientLists(shared, self.members.sessions, self.producers), BY_CLIENTS),
             **_bound(Offsets(shared, positions, retries, leftovers), BY_OFFSETS),
+            **_bound(Redrives(shared, positions, retries, redelivery), BY_REDRIVES),
+            **_bound(Peeks(shared), BY_PEEKS),
+            **_bound(LookUps(shared), BY_LOOK_UPS),
+            **_bound(Pages(shared, retries), BY_PAGES),
             **_bound(SendBacks(shared, retries, redelivery, dead), BY_SEND_BACKS),
             **_bound(TopicChanges(shared), BY_TOPIC_CHANGES),
             **_bound(GroupChanges(shared), BY_GROUP_CHANGES),

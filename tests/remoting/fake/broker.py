@@ -324,17 +324,24 @@ class FakeBroker(FakeServer):
         return ok(**numbers)._replace(code=code, remark=status)
 
     def _query(self, client: Client, request: Request) -> Response:
+        """The newest ones, in the order of their storing. An index knows hashes, here lengths, and whole seconds."""
         fields = request.fields
         unique = fields.get("_UNIQUE_KEY_QUERY") == "true"
         topic = self.log.topics.get(fields["topic"])
+        begin_ms, end_ms = int(fields["beginTimestamp"]), int(fields["endTimestamp"])
         found = [
-            record.raw()
+            record
             for queue in (topic.queues if topic else [])
             for record in queue
             if record.stored_ms <= self.log.now_ms() - self.index_lag_ms
-            and fields["key"] in ([record.property("UNIQ_KEY")] if unique else record.property("KEYS").split(" "))
+            and begin_ms <= record.stored_ms // 1000 * 1000 <= end_ms
+            and len(fields["key"])
+            in map(len, [record.property("UNIQ_KEY")] if unique else record.property("KEYS").split(" "))
         ]
-        return ok(b"".join(found)) if found else Response(ResponseCode.QUERY_NOT_FOUND, "can not find message")
+        found = sorted(found, key=lambda record: record.commit_log_offset)[-(32 if unique else 64) :]
+        if not found:
+            return Response(ResponseCode.QUERY_NOT_FOUND, "can not find message")
+        return ok(b"".join(record.raw() for record in found))
 
     def _view(self, client: Client, request: Request) -> Response:
         record = self.log.by_place.get(int(request.fields["offset"]))

@@ -1,0 +1,255 @@
+"""Redrive: dead letters of a group are stored once more, for this group alone.
+
+    %DLQ%group, a queue at each broker ─▶ read (11; by id 12) ─▶ the group pops   the topic again, named for the group
+                                                                 the group pulls  its retry topic
+                                                                 (pulling/redelivery.py), attempts from 0
+
+Letters stay: no broker deletes one message. A redrive of all of them begins behind the last one that was redriven so:
+the position of the group of readers in the dead-letter topic says where. One that chooses letters moves no position, so
+what it redrives may be redriven again.
+"""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from popmq_remoting.errors import BadFormat
+from popmq_remoting.messages import properties
+from popmq_remoting.messages.stored import StoredMessage
+from popmq_remoting.requests import popping, pulling
+from popmq_server.cluster import names
+from popmq_server.cluster.brokers import in_lanes
+from popmq_server.cluster.catalog.topics import KnownTopic
+from popmq_server.cluster.layout import QueuePlace
+from popmq_server.cluster.messages import own
+from popmq_server.cluster.messages.dead_letters import Failure as Origin
+from popmq_server.cluster.messages.dead_letters import redriven, sent_back
+from popmq_server.cluster.messages.to_broker import BrokerMessage
+from popmq_server.cluster.pulling.positions import Positions, position
+from popmq_server.cluster.pulling.reading import Reader
+from popmq_server.cluster.pulling.redelivery import Redelivery
+from popmq_server.cluster.pulling.retry_topics import RetryTopics
+from popmq_server.cluster.refusals import Asked
+from popmq_server.cluster.shared import Shared
+from popmq_server.contract.commands import Failure, Redrive, Redriven
+from popmq_server.errors import Refused, invalid
+from popmq_server.values.message import dead_letter_topic
+from popmq_server.values.reasons import headline
+from popmq_server.values.records import Group
+
+#: Failures that an answer names.
+FAILURES_MAX = 4096
+#: Letters that are read, and then redriven together.
+PIECE = 32
+#: All times, for an index.
+_LAST_MS = (1 << 62) - 1
+_REASON = "redriven"
+
+
+class _Letter(NamedTuple):
+    """A dead letter, and what its properties say."""
+
+    stored: StoredMessage
+    said: Mapping[str, str]
+
+    @property
+    def message_id(self) -> str:
+        return self.said.get("UNIQ_KEY") or self.stored.offset_id
+
+    @property
+    def origin(self) -> str:
+        """The topic that it is from, as PopMQ calls it; "" if whoever made it did not say."""
+        return names.shown(self.said.get("DLQ_ORIGIN_TOPIC", ""))
+
+
+class Redrives:
+    """One for a process."""
+
+    def __init__(self, shared: Shared, positions: Positions, retries: RetryTopics, redelivery: Redelivery) -> None:
+        self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups
+        self._layouts, self._modes, self._now_ms = shared.layouts, shared.modes, shared.now_ms
+        self._positions, self._retries, self._redelivery = positions, retries, redelivery
+        self._reader = Reader(shared.brokers)
+
+    async def redrive(self, command: Redrive) -> Redriven:
+        """Raises Refused; UNAVAILABLE where a broker does not answer: a repeat of the call goes on."""
+        if not command.group:
+            raise Refused(
+                "UNSUPPORTED",
+                "half messages that are given up stay at their brokers, and gateways do not commit them",
+                field="group",
+                action="name a group, or let the operator resume them with RocketMQ's mqadmin",
+            )
+        group = await self._groups.get(command.group)
+        done = Redriven({}, [])
+        try:
+            letters = await self._topics.get(dead_letter_topic(group.name))
+        except Refused as refused:
+            if refused.code != "TOPIC_NOT_FOUND":
+                raise
+            _add_missing(done, command)
+            return done
+        places = (await self._layouts.of(letters)).places
+        if not (command.offsets or command.message_ids):
+            for place in places:
+                await self._all(command, group, letters, place, done)
+            return done
+        if command.offsets and len(places) > 1:
+            raise invalid(
+                f"the dead letters of group {group.name!r} are in {len(places)} queues, each with offsets of its own",
+                field="offsets",
+                action="name the letters by their message ids",
+            )
+        chosen = await self._at(letters, places, command.offsets, done)
+        chosen += await self._with_ids(letters, places, command, done)
+        await self._piece(command, group, chosen, done)
+        return done
+
+    # ── Which letters ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _all(
+        self, command: Redrive, group: Group, letters: KnownTopic, place: QueuePlace, done: Redriven
+    ) -> None:
+        """All of a queue that were there at the start and were not redriven so before."""
+        (committed,) = await self._positions.committed(letters, "", [place])
+        (ends,) = await self._positions.ends(letters, [place])
+        (at,) = position([committed], [ends]) or [ends.least]
+        chooses = bool(command.topic) or command.reason is not None
+        while at < ends.most:
+            found = await self._reader.some(letters, place, at, PIECE)
+            found = [each for each in found if each.queue_offset < ends.most]
+            await self._piece(command, group, [_letter(each) for each in found], done)
+            at = found[-1].queue_offset + 1 if found else ends.most
+            if not chooses:
+                await self._positions.put(letters, "", {place: at})
+
+    async def _at(
+        self, letters: KnownTopic, places: Iterable[QueuePlace], offsets: Iterable[int], done: Redriven
+    ) -> list[_Letter]:
+        found = list[_Letter]()
+        for place in places:
+            for offset in dict.fromkeys(offsets):
+                stored = await self._reader.at(letters, place, offset)
+                if stored is None:
+                    _fail(done, offset, "", _not_there(letters.name, offset, "does not exist"))
+                else:
+                    found.append(_letter(stored))
+        return found
+
+    async def _with_ids(
+        self, letters: KnownTopic, places: Iterable[QueuePlace], command: Redrive, done: Redriven
+    ) -> list[_Letter]:
+        """The newest letter of each id: the others have been redriven, or the message would not have died again."""
+        found = dict[str, StoredMessage]()
+
+        async def one(message_id: str) -> None:
+            for place in places:
+                request = pulling.query_message(letters.broker_name, message_id, PIECE, 0, _LAST_MS, unique=True)
+                asked = Asked(place.broker, letters.name)
+                for each in await self._brokers.call(asked, request, popping.messages):
+                    if each.topic != letters.broker_name or _letter(each).message_id != message_id:
+                        continue
+                    if message_id not in found or each.stored_ms >= found[message_id].stored_ms:
+                        found[message_id] = each
+
+        await in_lanes(sorted(command.message_ids), one)
+        for message_id in sorted(command.message_ids - found.keys()):
+            _fail(done, -1, message_id, _no_dead_letter(message_id, command.group))
+        return [_letter(found[message_id]) for message_id in sorted(found)]
+
+    # ── Their delivery ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _piece(self, command: Redrive, group: Group, letters: list[_Letter], done: Redriven) -> None:
+        """Redrives those of the topic and reason that are wanted. Raises Refused if a broker does not answer."""
+        named = bool(command.offsets or command.message_ids)
+        wanted = list[_Letter]()
+        for letter in letters:
+            if other := _other_than(command, letter):
+                if named:
+                    _fail(done, letter.stored.queue_offset, letter.message_id, _unwanted(letter, other))
+                continue
+            wanted.append(letter)
+        fifo = [letter for letter in wanted if "__SHARDINGKEY" in letter.said]
+
+        async def one(letter: _Letter) -> None:
+            try:
+                await self._deliver(group, letter)
+            except Refused as refused:
+                if refused.retryable:
+                    raise
+                _fail(done, letter.stored.queue_offset, letter.message_id, refused)
+            else:
+                done.topics[letter.origin] = done.topics.get(letter.origin, 0) + 1
+
+        for letter in fifo:  # one after the other, in their order
+            await one(letter)
+        await in_lanes([letter for letter in wanted if "__SHARDINGKEY" not in letter.said], one)
+
+    async def _deliver(self, group: Group, letter: _Letter) -> None:
+        if not letter.origin:
+            raise _unwanted(letter, "names no topic that it is from")
+        topic = await self._topics.get(letter.origin)
+        pulls = (await self._modes.of(topic, group.name)).pulls
+        try:
+            message = self._again(letter) if pulls else redriven(letter.stored, letter.said, group.name)
+        except (BadFormat, ValueError) as bad:
+            raise _unwanted(letter, f"cannot be stored again: {bad}") from None
+        if pulls:
+            await self._redelivery.to_retry(self._retries.of(group, topic), message, 0)
+        else:
+            await self._redelivery.to_topic(topic, message, 0)
+
+    def _again(self, letter: _Letter) -> BrokerMessage:
+        queue, offset = (int(letter.said.get(name, "0")) for name in (own.ORIGIN_QUEUE, own.ORIGIN_OFFSET))
+        return sent_back(letter.stored, letter.said, Origin(queue, offset, self._now_ms(), "", _REASON, 0))
+
+
+def _letter(stored: StoredMessage) -> _Letter:
+    return _Letter(stored, properties.read(stored.properties))
+
+
+def _other_than(command: Redrive, letter: _Letter) -> str:
+    """Why a letter is not among those that a command wants; "" if it is."""
+    if command.topic not in ("", letter.origin):
+        return f"came from topic {letter.origin!r}"
+    if command.reason not in (None, found := headline(letter.said.get(own.REASON, ""))):
+        return f"has the reason {found!r}"
+    return ""
+
+
+def _add_missing(done: Redriven, command: Redrive) -> None:
+    """The group has no dead letters at all."""
+    for offset in command.offsets:
+        _fail(done, offset, "", _not_there(dead_letter_topic(command.group), offset, "does not exist"))
+    for message_id in sorted(command.message_ids):
+        _fail(done, -1, message_id, _no_dead_letter(message_id, command.group))
+
+
+def _fail(done: Redriven, offset: int, message_id: str, why: Refused) -> None:
+    if len(done.failures) < FAILURES_MAX:
+        done.failures.append(Failure(offset, message_id, why))
+
+
+def _unwanted(letter: _Letter, how: str) -> Refused:
+    return _not_there(names.shown(letter.stored.topic), letter.stored.queue_offset, how)
+
+
+def _not_there(topic: str, offset: int, how: str) -> Refused:
+    return Refused(
+        "MESSAGE_NOT_FOUND",
+        f"the dead letter at offset {offset} of {topic!r} {how}",
+        field="offsets",
+        action=f"see: popmq dlq show {topic.removeprefix('%DLQ%')}",
+    )
+
+
+def _no_dead_letter(message_id: str, group: str) -> Refused:
+    return Refused(
+        "MESSAGE_NOT_FOUND",
+        f"group {group!r} has no dead letter with the id {message_id!r}",
+        field="message_ids",
+        action=f"see: popmq dlq show {shlex.quote(group)}",
+    )
+
+
+BY_REDRIVES = Redrive.awaited_by(Redrives.redrive)
