@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,8 @@ from popmq_remoting.names import DEFAULT_TOPIC
 from popmq_remoting.requests import bodies
 from popmq_remoting.wire.command import Request, Response, request
 
+#: A queue as a key, as brokers write it, and what is said of it.
+_QUEUE = re.compile(r'(\{"[^{}]*\}):(\{[^{}]*\})')
 READ_WRITE = Permission.READ | Permission.WRITE
 
 
@@ -51,8 +54,11 @@ def get_topic(topic: str) -> Request:
 
 def topic_config(answer: Response) -> TopicConfig:
     """Raises BadFormat, BrokerRefused."""
-    found = bodies.members(answer.expect())
-    name = found.get("topicName")
+    return _config(bodies.members(answer.expect()))
+
+
+def _config(found: Any) -> TopicConfig:
+    name = found.get("topicName") if isinstance(found, dict) else None
     if not isinstance(name, str):
         raise BadFormat("the topic's settings have no name")
     attributes = found.get("attributes") or {}
@@ -79,14 +85,34 @@ def topic_stats(topic: str) -> Request:
 
 def queue_table(answer: Response) -> dict[tuple[str, str, int], dict[str, Any]]:
     """The offsetTable of 202, 208 and 222 by topic, broker and queue. Raises BadFormat, BrokerRefused."""
-    found = {}
-    for key, value in bodies.table(answer.expect(), "offsetTable").items():
-        try:
-            queue = json.loads(key)
-            found[str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"])] = value
-        except (ValueError, KeyError, TypeError):
-            raise BadFormat(f"{key[:80]!r} is no queue") from None
-    return found
+    try:
+        return {
+            (str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"])): value
+            for queue, value in _pairs(answer.expect())
+        }
+    except (ValueError, KeyError, TypeError):
+        raise BadFormat("a key of offsetTable is no queue") from None
+
+
+def _pairs(answer: Response) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Queues and what is said of them. Lists of topics need thousands, so the usual form is read by the library."""
+    text = answer.body.decode("utf-8", "replace")
+    pairs = _QUEUE.findall(text)
+    if len(pairs) != text.count('"queueId"'):
+        table = bodies.table(answer, "offsetTable")
+        return [(json.loads(key), value) for key, value in table.items()]
+    return [*json.loads(f"[{','.join(f'[{key},{value}]' for key, value in pairs)}]")]
+
+
+def all_topics() -> Request:
+    """Answered by `topic_table`."""
+    return request(RequestCode.GET_ALL_TOPIC_CONFIG)
+
+
+def topic_table(answer: Response) -> dict[str, TopicConfig]:
+    """The topics of a broker by name. Raises BadFormat, BrokerRefused."""
+    table = bodies.table(answer.expect(), "topicConfigTable")
+    return {name: _config(each) for name, each in table.items()}
 
 
 def runtime_info() -> Request:

@@ -41,6 +41,7 @@ class FakeBroker(FakeServer):
         self.pops = Pops(self.log, name, self._has_group, acl=bool(secrets))
         self.timers = Timers(self.log, name)
         self.version = version
+        self.disk = "Total : 100.0 GiB, Free : 75.0 GiB."
         #: How long a message is stored before it is found by a key.
         self.index_lag_ms = 0
         #: maxTransferCountOnMessageInMemory.
@@ -67,6 +68,7 @@ class FakeBroker(FakeServer):
             **self.timers.handlers,
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._create_topic,
             RequestCode.GET_TOPIC_CONFIG: self._get_topic,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._all_topics,
             RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
             RequestCode.GET_TOPIC_STATS_INFO: self._topic_stats,
             RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime,
@@ -75,6 +77,7 @@ class FakeBroker(FakeServer):
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._groups,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete_group,
             RequestCode.GET_CONSUME_STATS: self._group_stats,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups_of_topic,
             RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,
             RequestCode.GET_MAX_OFFSET: self._max_offset,
@@ -108,12 +111,19 @@ class FakeBroker(FakeServer):
         return ok()
 
     def _get_topic(self, client: Client, request: Request) -> Response:
-        topic = self.log.topics.get(request.fields["topic"])
-        if topic is None:
+        name = request.fields["topic"]
+        if name not in self.log.topics:
             return Response(ResponseCode.TOPIC_NOT_EXIST, "No topic in this broker.")
+        return ok(json.dumps(self._topic_config(name)).encode())
+
+    def _all_topics(self, client: Client, request: Request) -> Response:
+        table = {name: self._topic_config(name) for name in self.log.topics}
+        return ok(json.dumps({"topicConfigTable": table, "dataVersion": {}}).encode())
+
+    def _topic_config(self, name: str) -> dict[str, Any]:
+        topic = self.log.topics[name]
         numbers = {"readQueueNums": len(topic.queues), "writeQueueNums": len(topic.queues), "perm": topic.perm}
-        said = {"topicName": request.fields["topic"], "attributes": topic.attributes, **numbers}
-        return ok(json.dumps(said).encode())
+        return {"topicName": name, "attributes": topic.attributes, **numbers}
 
     def _delete_topic(self, client: Client, request: Request) -> Response:
         topic = request.fields["topic"]
@@ -128,21 +138,22 @@ class FakeBroker(FakeServer):
         if topic not in self.log.topics:
             return Response(ResponseCode.TOPIC_NOT_EXIST)
         rows = {
-            index: {"minOffset": 0, "maxOffset": len(queue), "lastUpdateTimestamp": 0}
+            (topic, index): {"minOffset": 0, "maxOffset": len(queue), "lastUpdateTimestamp": 0}
             for index, queue in enumerate(self.log.topics[topic].queues)
         }
-        return ok(self._offset_table(topic, rows))
+        return ok(self._offset_table(rows))
 
-    def _offset_table(self, topic: str, rows: Mapping[int, Mapping[str, int]]) -> bytes:
+    def _offset_table(self, rows: Mapping[tuple[str, int], Mapping[str, int]]) -> bytes:
         """As fastjson writes it: the keys are objects."""
         entries = (
             f'{{"brokerName":"{self.name}","queueId":{index},"topic":"{topic}"}}:{json.dumps(row)}'
-            for index, row in rows.items()
+            for (topic, index), row in rows.items()
         )
         return f'{{"offsetTable":{{{",".join(entries)}}}}}'.encode()
 
     def _runtime(self, client: Client, request: Request) -> Response:
-        return ok(json.dumps({"table": {"brokerVersionDesc": self.version, "brokerVersion": "479"}}).encode())
+        said = {"brokerVersionDesc": self.version, "brokerVersion": "479", "commitLogDirCapacity": self.disk}
+        return ok(json.dumps({"table": said}).encode())
 
     def _config(self, client: Client, request: Request) -> Response:
         return ok("\n".join(f"{name}={value}" for name, value in self.settings.items()).encode())
@@ -168,12 +179,23 @@ class FakeBroker(FakeServer):
         return group in self.log.groups
 
     def _group_stats(self, client: Client, request: Request) -> Response:
-        group, topic = request.fields["consumerGroup"], request.fields["topic"]
+        """Of one topic, or of all in which the group has a position."""
+        group = request.fields["consumerGroup"]
+        known = {topic for named, topic, _ in self.log.offsets if named == group and topic in self.log.topics}
+        topics = [request.fields["topic"]] if "topic" in request.fields else sorted(known)
         rows = {
-            index: {"brokerOffset": len(queue), "consumerOffset": self.log.offsets.get((group, topic, index), 0)}
+            (topic, index): {
+                "brokerOffset": len(queue),
+                "consumerOffset": self.log.offsets.get((group, topic, index), 0),
+            }
+            for topic in topics
             for index, queue in enumerate(self.log.topics[topic].queues)
         }
-        return ok(self._offset_table(topic, rows))
+        return ok(self._offset_table(rows))
+
+    def _groups_of_topic(self, client: Client, request: Request) -> Response:
+        found = {group for group, topic, _ in self.log.offsets if topic == request.fields["topic"]}
+        return ok(json.dumps({"groupList": sorted(found)}).encode())
 
     # ── Offsets ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -206,7 +228,7 @@ class FakeBroker(FakeServer):
     def _reset_offset(self, client: Client, request: Request) -> Response:
         fields = request.fields
         self.log.offsets[fields["group"], fields["topic"], int(fields["queueId"])] = int(fields["offset"])
-        return ok(self._offset_table(fields["topic"], {}))
+        return ok(self._offset_table({}))
 
     # ── Sends ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -120,6 +120,8 @@ class Pops:
         begin = self._next.get(place, 0)
         taken = queue[begin : begin + room]
         self._next[place] = begin + len(taken)
+        if taken:
+            self._log.offsets[place] = begin + len(taken)
         return taken
 
     def forget(self, topic: str) -> None:
