@@ -182,6 +182,11 @@ class Brokers:
             )
         return route
 
+    async def having(self, topic: str) -> list[str]:
+        """The brokers that have a topic, sorted; `topic`: as brokers call it. Raises Refused UNAVAILABLE."""
+        route = await self._asked(topic, self.cluster.route(topic, self.until_s()))
+        return sorted(route.queues) if route else []
+
     async def route_anew(self, topic: str) -> Route | None:
         """The same, asked for now; None: there is no such topic. Raises Refused UNAVAILABLE."""
         return await self._asked(topic, self.cluster.route_anew(names.broker_topic(topic), self.until_s()))

@@ -23,6 +23,7 @@ from popmq_server.cluster.inspecting.redrive import BY_REDRIVES, Redrives
 from popmq_server.cluster.members.clients import BY_CLIENTS, ClientLists
 from popmq_server.cluster.members.locks import BY_LOCKS, Locks
 from popmq_server.cluster.members.members import BY_MEMBERS, Members
+from popmq_server.cluster.numbers.listings import BY_LISTINGS, Listings
 from popmq_server.cluster.popping.acks import BY_ACKS, Acks
 from popmq_server.cluster.popping.dead import DeadLetters
 from popmq_server.cluster.popping.pops import Pops
@@ -80,6 +81,7 @@ class ClusterEngine:
         redelivery = Redelivery(shared, retries)
         leftovers = Leftovers(shared, positions, retries, redelivery)
         self.pulls = Pulls(shared, positions, retries)
+        self.listings = Listings(shared, retries, self.pops.waits)
         self._availability = Availability(shared, positions, self.pops.waits)
         self.producers = Producers(shared)
         locks = Locks(shared)
@@ -105,6 +107,7 @@ class ClusterEngine:
             **_bound(SendBacks(shared, retries, redelivery, dead), BY_SEND_BACKS),
             **_bound(TopicChanges(shared), BY_TOPIC_CHANGES),
             **_bound(GroupChanges(shared), BY_GROUP_CHANGES),
+            **_bound(self.listings, BY_LISTINGS),
         }
 
     def info(self) -> EngineInfo:
@@ -151,4 +154,5 @@ class ClusterEngine:
 
     async def close(self) -> None:
         """Lets what is under way end."""
+        self.listings.close()
         await asyncio.gather(self.sends.close(), self.shared.close())

@@ -123,6 +123,14 @@ def read(text: str) -> Layout:
     return Layout(places)
 
 
+def read_kept(text: str) -> Layout:
+    """The same, for a list: empty if there is none, or it cannot be read."""
+    try:
+        return read(text) if text else Layout([])
+    except BadFormat:
+        return Layout([])
+
+
 class Agreed(NamedTuple):
     """The layout that the name servers agree on. `everywhere`: each of them has it, so nothing has to be written."""
 

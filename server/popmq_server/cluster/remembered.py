@@ -39,11 +39,12 @@ class Remembered(Generic[K, V]):
         self._entries: dict[K, _Entry[V]] = {}
         self._reading: dict[K, asyncio.Task[V]] = {}
 
-    async def get(self, key: K) -> V:
-        """Raises Refused if nothing is known, and nothing can be read."""
+    async def get(self, key: K, within_s: float | None = None) -> V:
+        """Raises Refused if nothing is known, and nothing can be read. `within_s`: how old it may be, instead."""
+        fresh_s, stale_s = (FRESH_S, STALE_S) if within_s is None else (within_s, within_s)
         entry = self._entries.get(key)
-        age_s = self._loop.time() - entry.read_s if entry is not None else STALE_S
-        if entry is not None and age_s < (FRESH_S if entry.value is not None else ABSENT_S):
+        age_s = self._loop.time() - entry.read_s if entry is not None else stale_s
+        if entry is not None and age_s < (fresh_s if entry.value is not None else ABSENT_S):
             return entry.value
         task = self._reading.get(key)
         if task is None:
@@ -51,7 +52,7 @@ class Remembered(Generic[K, V]):
             task = self._loop.create_task(self._ask(key), context=contextvars.Context())
             self._reading[key] = task
             task.add_done_callback(functools.partial(self._asked, key))
-        if entry is not None and entry.value is not None and age_s < STALE_S:
+        if entry is not None and entry.value is not None and age_s < stale_s:
             return entry.value
         try:
             return await asyncio.shield(task)

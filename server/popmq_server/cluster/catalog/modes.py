@@ -27,8 +27,11 @@ class Modes:
 
     async def of(self, topic: KnownTopic, group: str) -> Subscription:
         """Mode and share number. `group`: as PopMQ calls it. Raises Refused UNAVAILABLE."""
-        known = await self._known.get(_ALL)
-        return known.get((topic.broker_name, names.broker_group(group)), Subscription())
+        return (await self.each()).get((topic.broker_name, names.broker_group(group)), Subscription())
+
+    async def each(self) -> dict[_Pair, Subscription]:
+        """Where one was set. Raises Refused UNAVAILABLE."""
+        return await self._known.get(_ALL)
 
     async def of_name(self, topic: str, group: str) -> Subscription:
         """The same of a topic that need not exist. Both as PopMQ calls them. Raises Refused INVALID_FIELD too."""

@@ -12,6 +12,7 @@ from popmq_server.cluster.engine import ClusterEngine
 from popmq_server.cluster.gateway.access import ReplacedFiles, cluster_settings, handle_secrets
 from popmq_server.cluster.gateway.counting import broker_numbers, counted, members, parked
 from popmq_server.cluster.gateway.reach import Reach
+from popmq_server.cluster.numbers.scraped import Scraped
 from popmq_server.contract.life import EngineNumbers, GatewayNumbers, Kept, Words
 from popmq_server.errors import StartError
 from popmq_server.monitoring.gateway_metrics import GatewayMetrics
@@ -45,6 +46,7 @@ class ClusterLife:
         self._files = ReplacedFiles(options, self._cluster, secrets)
         self._reach = Reach(self.engine.shared.brokers, options.namesrv, options.cluster, stopwatch)
         self._reach.start()
+        self._scraped = Scraped(self.engine.listings)
         return self.engine
 
     async def alive(self) -> None:
@@ -63,7 +65,8 @@ class ClusterLife:
         return self.engine.parked()
 
     async def numbers(self) -> EngineNumbers:
-        """Topics and groups of a whole cluster are not part of a scrape."""
+        """Those of topics and groups are some seconds old."""
+        topics, groups = await self._scraped.numbers()
         cluster, engine = self._cluster, self.engine
         gateway = GatewayNumbers(
             broker_numbers(cluster, self._reach.versions),
@@ -73,7 +76,7 @@ class ClusterLife:
             engine.ends.lookups,
             members(cluster),
         )
-        return EngineNumbers([], [], producers=len(engine.producers.streams()), gateway=gateway)
+        return EngineNumbers(topics, groups, producers=len(engine.producers.streams()), gateway=gateway)
 
     def certificate_folder(self) -> pathlib.Path | None:
         """A gateway keeps nothing."""
@@ -88,5 +91,6 @@ class ClusterLife:
     async def close(self) -> None:
         """Lets what is under way end, then leaves the brokers."""
         await self._reach.close()
+        self._scraped.close()
         await self.engine.close()
         await self._cluster.close()

@@ -66,6 +66,11 @@ class Waits:
         """Whether the process stops."""
         return self._closed
 
+    def of(self, topic: str, group: str) -> int:
+        """Calls of a group that wait for messages of a topic."""
+        lines = (line for key, line in self._lines.items() if (key.topic, key.group) == (topic, group))
+        return len({waiter for line in lines for waiter in line.waiting})
+
     @property
     def count(self) -> int:
         """Calls that wait."""
