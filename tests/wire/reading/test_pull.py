@@ -140,7 +140,7 @@ def test_offsets_are_committed_shown_and_carried_by_pulls(feed: Stubs, clock: Fa
     numbers: dict[str, int] = {"least_committed": 2, "read_ms": clock.now_ms(), "bytes_behind": left}
     numbers |= {"topic_created_ms": created_ms}
     assert first == pb.QueueOffsets(queue=0, min_offset=0, max_offset=3, committed=2, at_timestamp=3, **numbers)
-    numbers = {"least_committed": 1, "topic_created_ms": created_ms}
+    numbers = {"least_committed": 1, "read_ms": 0, "topic_created_ms": created_ms}
     assert second == pb.QueueOffsets(queue=1, min_offset=0, max_offset=1, committed=1, at_timestamp=0, **numbers)
     assert left == feed.stats().bytes_behind > 0
     assert [row.committed for row in offsets(feed, group="")] == [-1, -1]
