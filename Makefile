@@ -152,7 +152,7 @@ bench-compare: setup ## PopMQ beside RocketMQ, Redis, NATS and RabbitMQ, and BEN
 
 .PHONY: bench-doors
 bench-doors: setup ## a gateway beside RocketMQ's own proxies, on one RocketMQ broker (12 minutes; Java 17, Maven and Go)
-	@$(BIN)/python -m bench.doors
+	@$(BIN)/python -m bench.peers.doors
 
 bench-floors: setup ## what PopMQ has to reach, row by row, with PASS or FAIL, into BENCHMARKS.md (8 minutes)
 	@echo "bench-floors: one round of the brokers beside which there are floors"

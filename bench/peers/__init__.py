@@ -1,1 +1,1 @@
-"""The brokers that PopMQ is compared with: how they are installed (install.py) and started (brokers.py)."""
+"""The brokers that PopMQ is compared with (install.py, brokers.py), and RocketMQ's own proxies (doors.py)."""

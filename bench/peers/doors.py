@@ -1,7 +1,7 @@
 """Three doors to one RocketMQ broker, in turns: a PopMQ gateway, RocketMQ's proxy, and that proxy inside the broker.
 
     make bench-doors                        three rounds after a warm-up of three, some 12 minutes
-    python -m bench.doors --rounds 1
+    python -m bench.peers.doors --rounds 1
 
 All speak apache.rocketmq.v2 to the same load generator (bench/loadgen), with 1 KiB a message. CPU a message is that of
 door and broker together; the proxy in the broker (LOCAL) is one process with it. Everything is warm before it counts: a
@@ -109,7 +109,7 @@ def report(figures: Sequence[Figure]) -> tuple[str, bool]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.doors", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.peers.doors", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each leg")
     parser.add_argument("--flush", default="ASYNC_FLUSH", choices=("ASYNC_FLUSH", "SYNC_FLUSH"))
