@@ -116,6 +116,8 @@ async def test_sizes_are_not_sampled_again_for_each_question() -> None:
         for _ in range(5):
             assert (await offsets(engine))[0].bytes_behind > 100_000
         assert fake.brokers["a"].counts[RequestCode.PULL_MESSAGE] == before
+        filled(fake, "a", 0, *(bytes(2000) for _ in range(1000)))
+        assert 0.7 * 2_100_000 < (await offsets(engine))[0].bytes_behind < 1.3 * 2_100_000, "half of them are new"
 
 
 # ── Modes ────────────────────────────────────────────────────────────────────────────────────────────────────────────

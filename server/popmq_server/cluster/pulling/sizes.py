@@ -2,7 +2,7 @@
 
     the messages before the group in a queue ─▶ up to SAMPLES places, evenly apart ─▶ some messages at each (11)
 
-Each queue has its own mean, kept for a while: backlogs change faster than what is in them.
+Each queue has its own mean, kept for a while, and as long as the sample is of most of the backlog.
 """
 
 import asyncio
@@ -20,6 +20,8 @@ from popmq_server.errors import Refused
 #: Places of a sample, shared by the queues of a topic, at least one of each; and messages at each place.
 SAMPLES, SAMPLE_MESSAGES, SAMPLE_BYTES = 16, 8, 64 << 10
 KEPT_S = 15.0
+#: The share of a backlog that a sample has to be of.
+COVERED = 0.8
 MEANS_MAX = 20_000
 
 
@@ -34,6 +36,18 @@ class Backlog(NamedTuple):
     def messages(self) -> int:
         return max(0, self.most - self.at)
 
+    def is_covered(self, other: "Backlog") -> bool:
+        """Whether most of this backlog was in the other one."""
+        return min(self.most, other.most) - max(self.at, other.at) >= COVERED * self.messages
+
+
+class _Mean(NamedTuple):
+    """A mean size, of which backlog, and when it was measured."""
+
+    size: float
+    backlog: Backlog
+    measured_s: float
+
 
 class Sizes:
     """One for a process."""
@@ -41,8 +55,8 @@ class Sizes:
     def __init__(self, brokers: Brokers) -> None:
         self._reader = Reader(brokers)
         self._loop = asyncio.get_running_loop()
-        #: By topic, group and queue: the mean size, and when it was measured.
-        self._means: OrderedDict[tuple[str, str, QueuePlace], tuple[float, float]] = OrderedDict()
+        #: By topic, group and queue.
+        self._means: OrderedDict[tuple[str, str, QueuePlace], _Mean] = OrderedDict()
 
     async def behind(self, topic: KnownTopic, group: str, backlogs: Sequence[Backlog]) -> list[int]:
         """An estimate of the bytes of each backlog. `group`: whose it is. Raises Refused."""
@@ -52,11 +66,12 @@ class Sizes:
         async def one(index: int) -> None:
             backlog = backlogs[index]
             key = (topic.broker_name, group, backlog.place)
-            mean, measured_s = self._means.get(key, (0.0, -KEPT_S))
-            if self._loop.time() - measured_s >= KEPT_S:
-                mean = await self._mean(topic, backlog, -(-SAMPLES * backlog.messages // total))
+            mean, now_s = self._means.get(key), self._loop.time()
+            if mean is None or now_s - mean.measured_s >= KEPT_S or not backlog.is_covered(mean.backlog):
+                size = await self._mean(topic, backlog, -(-SAMPLES * backlog.messages // total))
+                mean = _Mean(size, backlog, now_s)
                 self._keep(key, mean)
-            found[index] = round(mean * backlog.messages)
+            found[index] = round(mean.size * backlog.messages)
 
         await in_lanes([index for index, each in enumerate(backlogs) if each.messages], one)
         return found
@@ -78,8 +93,8 @@ class Sizes:
             size, count = size + bytes_of(read.rows), count + len(read.rows)
         return size / count if count else 0.0
 
-    def _keep(self, key: tuple[str, str, QueuePlace], mean: float) -> None:
-        self._means[key] = (mean, self._loop.time())
+    def _keep(self, key: tuple[str, str, QueuePlace], mean: _Mean) -> None:
+        self._means[key] = mean
         self._means.move_to_end(key)
         if len(self._means) > MEANS_MAX:
             self._means.popitem(last=False)
