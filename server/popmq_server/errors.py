@@ -105,6 +105,27 @@ def group_not_found(name: str, field: str = "group") -> Refused:
     return Refused("GROUP_NOT_FOUND", f"there is no group {name!r}", field=field, action=_create("group", name))
 
 
+def client_not_found(client: str, topic: str = "") -> Refused:
+    """It has no stream to a broker or gateway that can be asked. `topic`: that its access key has to allow, if any."""
+    having = f" whose access key may receive topic {topic!r}" if topic else ""
+    return Refused(
+        "CLIENT_NOT_FOUND",
+        f"no official RocketMQ 5 client {client!r}{having} has a stream to this broker",
+        field="client_id",
+        action="see the clients that are connected: popmq sessions",
+    )
+
+
+def message_not_there(topic: str, queue: int, offset: int) -> Refused:
+    """MESSAGE_NOT_FOUND for a place without a message."""
+    return Refused(
+        "MESSAGE_NOT_FOUND",
+        f"queue {queue} of topic {topic!r} has no message at offset {offset}",
+        field="offset",
+        action=f"find its place by its id or a key: popmq message {shlex.quote(topic)} --id ID",
+    )
+
+
 def _topic_command(name: str) -> str:
     """How a topic of this name is created. The prefixes and the name are those of values/message.py."""
     if name.startswith("%DLQ%"):

@@ -25,10 +25,12 @@ from popmq_server.contract.commands.numbers import (
     StoreNumbers,
     TopicNumbers,
 )
+from popmq_server.contract.commands.sessions import ClientAnswer
 from popmq_server.contract.operations import A, Command, Query
 from popmq_server.errors import (
     Refused,
     bad_handle,
+    client_not_found,
     group_not_found,
     lapsed,
     topic_not_found,
@@ -249,6 +251,9 @@ class StubEngine:
         self.members[beat.group, beat.client] = tuple(sorted(beat.topics))
         return 1
 
+    def _ask_client(self, query: do.AskClient) -> ClientAnswer:
+        raise client_not_found(query.client)
+
     def _clients(self, asked: do.Clients) -> ClientNumbers:
         """Nothing is known of a client but what it reads."""
         found = [(*member, topics) for member, topics in self.members.items() if asked.group in ("", member[0])]
@@ -270,6 +275,7 @@ HANDLERS = (
     | do.Heartbeat.by(StubEngine._heartbeat)
     | do.AssignmentOf.by(StubEngine._assignment)
     | do.Clients.by(StubEngine._clients)
+    | do.AskClient.by(StubEngine._ask_client)
     | do.Peek.by(StubEngine._peek)
     | do.LookUp.by(StubEngine._look_up)
     | queries.Topics.by(StubEngine._topics)

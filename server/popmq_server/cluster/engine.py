@@ -23,6 +23,7 @@ from popmq_server.cluster.inspecting.redrive import BY_REDRIVES, Redrives
 from popmq_server.cluster.members.clients import BY_CLIENTS, ClientLists
 from popmq_server.cluster.members.locks import BY_LOCKS, Locks
 from popmq_server.cluster.members.members import BY_MEMBERS, Members
+from popmq_server.cluster.members.relays import BY_RELAYS, Relays
 from popmq_server.cluster.numbers.listings import BY_LISTINGS, Listings
 from popmq_server.cluster.popping.acks import BY_ACKS, Acks
 from popmq_server.cluster.popping.dead import DeadLetters
@@ -86,7 +87,12 @@ class ClusterEngine:
         self.producers = Producers(shared)
         locks = Locks(shared)
         self.members = Members(shared, locks, members_max)
-        self._asked: dict[int, OnRequest] = {RequestCode.CHECK_TRANSACTION_STATE: self.producers.asked}
+        relays = Relays(shared, self.members)
+        self._asked: dict[int, OnRequest] = {
+            RequestCode.CHECK_TRANSACTION_STATE: self.producers.asked,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: relays.stack,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: relays.consume,
+        }
         cluster.introduce(self.producers.heartbeat, self._answer)
         self.ends = Ends(shared)
         self._info = promises.info()
@@ -98,6 +104,7 @@ class ClusterEngine:
             **_bound(SessionLeases(shared, self.pops.held), BY_SESSION_LEASES),
             **_bound(self.members, BY_MEMBERS),
             **_bound(locks, BY_LOCKS),
+            **_bound(relays, BY_RELAYS),
             **_bound(ClientLists(shared, self.members.sessions, self.producers), BY_CLIENTS),
             **_bound(Offsets(shared, positions, retries, leftovers), BY_OFFSETS),
             **_bound(Redrives(shared, positions, retries, redelivery), BY_REDRIVES),

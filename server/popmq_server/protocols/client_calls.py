@@ -7,17 +7,16 @@ VerifyMessage     whether a push consumer can handle a message: its listener get
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.contract.commands import queries
+from popmq_server.contract.commands import AskClient, queries
+from popmq_server.contract.commands.sessions import ClientAnswer, ShownMessage
 from popmq_server.contract.engine import Commands
 from popmq_server.contract.rights import Need
-from popmq_server.errors import Refused
+from popmq_server.errors import Refused, message_not_there
 from popmq_server.protocols import validation
 from popmq_server.protocols.access import access_keys
 from popmq_server.protocols.native import requests
 from popmq_server.protocols.native.requests import read
 from popmq_server.protocols.rocketmq.clients import ConnectedClients
-from popmq_server.protocols.rocketmq.messages import DeliveredRow, delivered
-from popmq_server.protocols.rocketmq.names import resource_of
 from popmq_server.values.message import check_range, check_text
 
 
@@ -32,7 +31,7 @@ class ClientCallsService:
         """Returns the client's answer, after at most 5 s."""
         access_keys.check(Need("admin"))
         request = read(pb.GetClientStackRequest, raw)
-        code, text = await self._clients.stack(_client_id(request.client_id))
+        code, text = await self._asked(_client_id(request.client_id), None)
         return pb.GetClientStackResponse(code=code, text=text)
 
     async def VerifyMessage(self, raw: bytes) -> Message:
@@ -44,15 +43,24 @@ class ClientCallsService:
         offset = check_range(request.offset, "offset", 0, requests.INT64_MAX)
         page = await self._engine.ask(queries.Browse(topic, request.queue, offset, 1, requests.POP_BYTES))
         if [at for _, _, _, at, _ in page.rows] != [offset]:
-            raise Refused(
-                "MESSAGE_NOT_FOUND",
-                f"queue {request.queue} of topic {topic!r} has no message at offset {offset}",
-                field="offset",
-                action=f"find its place by its id or a key: popmq message {topic} --id ID",
-            )
-        message = delivered(DeliveredRow(*page.rows[0])._replace(attempt=1), resource_of(topic), "NORMAL")
-        code, text = await self._clients.verify(client_id, topic, message)
+            raise message_not_there(topic, request.queue, offset)
+        data, stored_ms, queue, _, _ = page.rows[0]
+        shown = ShownMessage(topic, data, stored_ms, queue, offset)
+        code, text = await self._asked(client_id, shown)
         return pb.VerifyMessageResponse(code=code, text=text)
+
+    async def _asked(self, client_id: str, shown: ShownMessage | None) -> ClientAnswer:
+        """Here, or by the engine: a client of another gateway."""
+        try:
+            return await self._clients.ask(client_id, shown)
+        except Refused as refused:
+            if refused.code != "CLIENT_NOT_FOUND":
+                raise
+            place = (shown.topic, shown.queue, shown.offset) if shown else ()
+            try:
+                return await self._engine.ask(AskClient(client_id, *place))
+            except Refused as elsewhere:
+                raise (refused if elsewhere.code == refused.code else elsewhere) from None
 
 
 def _client_id(text: str) -> str:

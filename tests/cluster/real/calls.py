@@ -1,5 +1,7 @@
 """What tests of gateways in front of a real RocketMQ do again and again."""
 
+import asyncio
+
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_remoting.requests import groups, topics
 from popmq_server.cluster import layout, names
@@ -21,11 +23,24 @@ async def created(engine: ClusterEngine, rig: Rig, kind: str = "NORMAL", retries
     config = topics.TopicConfig(known, 2, 2, attributes={"message.type": kind})
     group = groups.GroupConfig(names.broker_group(rig.group), retries_max, kind == "FIFO", retry_delays_ms=(1_000,))
     brokers = engine.shared.brokers
+    await _registered(engine)
     await brokers.everywhere(lambda _: topics.create_topic(config), Asked(""))
     await brokers.everywhere(lambda _: groups.create_group(group), Asked(""))
     if kind == "FIFO":
         topic = await engine.shared.topics.get(rig.topic)
         await engine.shared.layouts.write(topic, layout.of_route({"a": 2, "b": 2}))
+
+
+async def _registered(engine: ClusterEngine) -> None:
+    """Waits until the name server knows both brokers."""
+    async with asyncio.timeout(SOON_MS / 1000):
+        while True:
+            try:
+                if len(await engine.shared.brokers.masters(anew=True)) > 1:
+                    return
+            except Refused:
+                pass  # none yet
+            await asyncio.sleep(0.2)
 
 
 async def send(engine: ClusterEngine, rig: Rig, *messages: pb.Message) -> list[Place | Refused]:

@@ -14,6 +14,7 @@ from popmq_server.cluster.engine import ClusterEngine
 from popmq_server.cluster.refusals import Asked
 from popmq_server.contract import commands as do
 from popmq_server.contract.commands import Check, End, Ended, Place
+from popmq_server.contract.commands.sessions import ClientAnswer, ShownMessage
 from popmq_server.errors import Refused
 from tests.cluster.real.calls import body, created, pop_all, send
 from tests.cluster.real.conftest import Rig, wall_ms
@@ -182,3 +183,29 @@ async def test_what_a_client_held_that_says_goodbye_comes_to_others_soon(rig: Ri
         assert first.due_ms - wall_ms() > 14 * 60_000
         assert await engine.execute(do.ReleaseSession("one")) == 1
         assert [row[4] for row in await pop_all(engine, rig, 1)] == [2]
+
+
+async def test_a_client_at_another_gateway_is_asked_for_its_stacks_and_shown_a_message(rig: Rig) -> None:
+    shown = list[ShownMessage | None]()
+
+    async def asks(message: ShownMessage | None) -> ClientAnswer:
+        shown.append(message)
+        return ClientAnswer("FAILED_TO_CONSUME_MESSAGE", "no") if message else ClientAnswer("OK", "main: waiting")
+
+    async with rig.gateway() as one, rig.gateway() as other:
+        await created(one, rig)
+        await one.execute(do.SetConsumeMode(rig.topic, rig.group, "PULL"))
+        (place,) = await send(one, rig, pb.Message(message_id="id-1", body=b"1"))
+        assert isinstance(place, Place)
+        await other.execute(do.Heartbeat(rig.group, rig.group, frozenset((rig.topic,)), asks=asks))
+        assert await one.ask(do.AskClient(rig.group)) == ClientAnswer("OK", "main: waiting")
+        asked = do.AskClient(rig.group, rig.topic, place.queue, place.offset)
+        assert await one.ask(asked) == ClientAnswer("FAILED_TO_CONSUME_MESSAGE", "no")
+        stacks, message = shown
+        assert (stacks, message and (message.topic, message.queue, message.offset)) == (
+            None,
+            (rig.topic, place.queue, place.offset),
+        )
+        with pytest.raises(Refused) as caught:
+            await one.ask(do.AskClient("nobody"))
+        assert caught.value.code == "CLIENT_NOT_FOUND"

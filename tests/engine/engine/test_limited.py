@@ -20,7 +20,7 @@ from popmq_server.errors import Refused
 EVERY = {
     *(ask.Send, ask.Pop, ask.Ack, ask.ChangeInvisibleTime, ask.RenewSession, ask.ReleaseSession),
     *(ask.CreateTopic, ask.UpdateTopic, ask.DeleteTopic, ask.CreateGroup, ask.UpdateGroup, ask.DeleteGroup),
-    *(ask.Heartbeat, ask.AssignmentOf, ask.Clients),
+    *(ask.Heartbeat, ask.AssignmentOf, ask.AskClient, ask.Clients),
     *(queries.Topics, queries.Groups, queries.GroupSettings, queries.HeldBy, queries.Subscriptions),
     *(queries.StoreSize, queries.SessionHandle),
 }

@@ -94,6 +94,8 @@ class FakeBroker(FakeServer):
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._member_ids,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self._connections,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._relay,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
             RequestCode.SET_MESSAGE_REQUEST_MODE: self._set_mode,
             RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self._get_modes,
             RequestCode.LOCK_BATCH_MQ: self._lock,
@@ -411,6 +413,21 @@ class FakeBroker(FakeServer):
         if not found:
             return Response(ResponseCode.CONSUMER_NOT_ONLINE, "the consumer group not online")
         return ok(json.dumps({"connectionSet": found}).encode())
+
+    async def _relay(self, client: Client, request: Request) -> Response:
+        """Asks the member on its own connection; its answer is the broker's."""
+        group, name = request.fields["consumerGroup"], request.fields["clientId"]
+        for member, said in self.members.items():
+            groups = [each["groupName"] for each in said["consumerDataSet"]]
+            if member in self.clients and said["clientID"] == name and group in groups:
+                return await member.ask(request)
+        return Response(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{name}> not online")
+
+    async def _consume_directly(self, client: Client, request: Request) -> Response:
+        """With the message, which the offset id names."""
+        record = self.log.by_place[int(request.fields["msgId"][16:], 16)]
+        fields = {**request.fields, "brokerName": self.name}
+        return await self._relay(client, request._replace(fields=fields, body=record.raw()))
 
     def _set_mode(self, client: Client, request: Request) -> Response:
         said = json.loads(request.body)

@@ -68,7 +68,7 @@ class Members:
         read = [each for each in topics if beat.only.get(each.topic, each.mode) == each.mode]
         if read:
             self.connections.check_room(beat.client)
-        self.sessions.renew((beat.group, beat.client), beat.topics, beat.only)
+        self.sessions.renew((beat.group, beat.client), beat.topics, beat.only, beat.asks)
         if not read:
             await self.connections.leave(beat.client, known)
             return
@@ -88,7 +88,7 @@ class Members:
         """Changes whenever an assignment may change."""
         known = [*topics]
         queues = [await self._queues(each.topic) for each in known]
-        ids = await self._ids(group.name) if known else []
+        ids = await self.ids(group.name) if known else []
         text = repr((ids, known, queues)).encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
 
@@ -101,7 +101,7 @@ class Members:
                 raise
             return 0
 
-    async def _ids(self, group: str) -> list[str]:
+    async def ids(self, group: str) -> list[str]:
         """All members, as one master has them: masters may differ for some seconds. Raises Refused UNAVAILABLE."""
         last = unavailable("no broker can be asked for the members of a group")
         for broker in await self._brokers.masters():
@@ -128,7 +128,7 @@ class Members:
         share_number = how.share_number or group.share_number
         if not how.pulls and not share_number:
             return Assignment(True, True, ())
-        ids = await self._ids(group.name)
+        ids = await self.ids(group.name)
         if how.pulls:
             return allocate(queues, ids, asked.client, asked.strategy)
         return assign(queues, ids, asked.client, share_number)

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from popmq_server.contract.commands.sessions import EITHER
+from popmq_server.contract.commands.sessions import EITHER, AsksClient
 from popmq_server.errors import Refused
 
 #: After its last heartbeat; brokers forget a member after as long.
@@ -23,6 +23,7 @@ class Session(NamedTuple):
     last_ms: int
     last_s: float
     only: Mapping[str, str] = EITHER
+    asks: AsksClient | None = None
 
     def reads(self, topic: str, mode: str) -> bool:
         """Whether it reads a topic while the group is in this mode."""
@@ -44,10 +45,10 @@ class Sessions:
         self._sessions: OrderedDict[Key, Session] = OrderedDict()
         self._names = 0
 
-    def renew(self, key: Key, topics: frozenset[str], only: Mapping[str, str]) -> None:
+    def renew(self, key: Key, topics: frozenset[str], only: Mapping[str, str], asks: AsksClient | None = None) -> None:
         """A heartbeat. Raises Refused RATE_LIMITED for one that needs more names than there may be."""
         self._end_silent()
-        session = Session(topics, self._now_ms(), self._loop.time(), only)
+        session = Session(topics, self._now_ms(), self._loop.time(), only, asks)
         known = self._sessions.get(key)
         more = session.names - (known.names if known else 0)
         if more > 0 and self._names + more > NAMES_MAX:

@@ -83,6 +83,7 @@ from popmq_server.contract.commands.pulling import (
     UpdateOffsets,
 )
 from popmq_server.contract.commands.sessions import (
+    AskClient,
     Assignment,
     AssignmentOf,
     Clients,
@@ -113,6 +114,7 @@ from popmq_server.contract.operations import LANE_ACK, LANE_POP, LANE_SEND
 EveryOperation = (
     Ack
     | AckUpTo
+    | AskClient
     | AssignmentOf
     | AttachOwner
     | Available
@@ -187,6 +189,7 @@ __all__ = [
     "AckUpTo",
     "Acked",
     "AckedUpTo",
+    "AskClient",
     "Assignment",
     "AssignmentOf",
     "AttachOwner",

@@ -1,6 +1,6 @@
 """Clients that are alive: their sessions, the leases that last as long (session_lease.py), their queues and locks."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from popmq_server.contract.capabilities import QUEUE_LOCKS
 from popmq_server.contract.commands.listed import Listed
 from popmq_server.contract.commands.numbers import ClientNumbers
 from popmq_server.contract.operations import LANE_ACK, Command, Query
-from popmq_server.contract.rights import KNOWN, Needs, named_group, receives
+from popmq_server.contract.rights import ADMIN, KNOWN, Needs, named_group, receives
 
 #: How often a client sends heartbeats.
 HEARTBEAT_MS = 30_000
@@ -17,6 +17,27 @@ HEARTBEAT_MS = 30_000
 LOCK_MS = 60_000
 #: Of a client that reads all its topics in either consume mode.
 EITHER: Mapping[str, str] = MappingProxyType({})
+
+
+class ClientAnswer(NamedTuple):
+    """What a client says to an operator's request. `code`: of apache.rocketmq.v2."""
+
+    code: str
+    text: str
+
+
+class ShownMessage(NamedTuple):
+    """A stored message that a client is shown. `data`: popmq.v1.Message."""
+
+    topic: str
+    data: bytes
+    stored_ms: int
+    queue: int
+    offset: int
+
+
+#: Asks a client whether it can handle a message, or, without one, for the stacks of its threads. Raises Refused.
+AsksClient = Callable[[ShownMessage | None], Awaitable[ClientAnswer]]
 
 
 class RenewSession(Command[int], Listed["RenewSession"], lane=LANE_ACK):
@@ -45,6 +66,7 @@ class Heartbeat(Command[int], Listed["Heartbeat"], lane=LANE_ACK):
     0 unless `versioned`.
 
     `only`: the consume mode of each topic that the client reads in one mode alone. `goodbye`: the session ends.
+    `asks`: asks the client, while the session lives, what operators at other gateways want to know.
     """
 
     group: str
@@ -53,6 +75,7 @@ class Heartbeat(Command[int], Listed["Heartbeat"], lane=LANE_ACK):
     goodbye: bool = False
     versioned: bool = True
     only: Mapping[str, str] = field(default_factory=lambda: EITHER)
+    asks: AsksClient | None = field(default=None, compare=False)
 
     def needs(self) -> Needs:
         return tuple(need for topic in sorted(self.topics) or [""] for need in receives(topic, self.group))
@@ -105,6 +128,20 @@ class UnlockQueues(Command[None], Listed["UnlockQueues"], lane=LANE_ACK, entries
 
     def needs(self) -> Needs:
         return receives(self.topic, self.group)
+
+
+class AskClient(Query[ClientAnswer], Listed["AskClient"]):
+    """Asks a client that is connected elsewhere: for the stacks of its threads, or whether it can handle the message at
+    this place of a topic. Raises Refused CLIENT_NOT_FOUND, as every engine does whose clients are all connected here.
+    """
+
+    client: str
+    topic: str = ""
+    queue: int = 0
+    offset: int = 0
+
+    def needs(self) -> Needs:
+        return ADMIN
 
 
 class Clients(Query[ClientNumbers], Listed["Clients"]):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from popmq_server.clock import Clock
 from popmq_server.contract.commands import (
+    AskClient,
     Assignment,
     AssignmentOf,
     Available,
@@ -45,6 +46,7 @@ from popmq_server.contract.commands.numbers import (
     StoreNumbers,
 )
 from popmq_server.contract.commands.queries import Listing
+from popmq_server.contract.commands.sessions import ClientAnswer
 from popmq_server.contract.engine import RoomForAnswers
 from popmq_server.contract.operations import A, Command, Handled, Operation, Query
 from popmq_server.embedded.loop import listings
@@ -64,7 +66,7 @@ from popmq_server.embedded.writer.admitted import Admitted
 from popmq_server.embedded.writer.batch import READS, Committed, answer_bytes
 from popmq_server.embedded.writer.core import BY_CORE, BY_WRITER, Core
 from popmq_server.embedded.writer.writer import Writer
-from popmq_server.errors import Refused
+from popmq_server.errors import Refused, client_not_found
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options, Unnamed
 from popmq_server.values.handles import read_transaction
@@ -313,6 +315,10 @@ class EmbeddedEngine(InPieces):
         """The queues assigned to a client."""
         return await self.consumers.assignment(asked)
 
+    async def ask_client(self, asked: AskClient) -> ClientAnswer:
+        """All clients are connected to this process, whose protocols ask them."""
+        raise client_not_found(asked.client)
+
     async def heartbeat(self, beat: Heartbeat) -> int:
         """Renews or ends a session."""
         return await self.consumers.heartbeat(beat)
@@ -445,6 +451,7 @@ BY_LOOP = (
     | LockQueues.awaited_by(EmbeddedEngine.lock_queues)
     | UnlockQueues.awaited_by(EmbeddedEngine.unlock_queues)
     | AssignmentOf.awaited_by(EmbeddedEngine.assignment)
+    | AskClient.awaited_by(EmbeddedEngine.ask_client)
     | Clients.awaited_by(EmbeddedEngine.clients)
     | TopicsOf.awaited_by(EmbeddedEngine.topics_of)
     | queries.StoreSize.awaited_by(EmbeddedEngine.store_numbers)

@@ -20,9 +20,10 @@ from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_server.clock import Clock
 from popmq_server.contract.commands import Check
+from popmq_server.contract.commands.sessions import ClientAnswer, ShownMessage
 from popmq_server.contract.engine import CheckStreams, Engine, ProducerStream
 from popmq_server.contract.rights import Need
-from popmq_server.errors import Refused, invalid, unavailable
+from popmq_server.errors import Refused, client_not_found, invalid, unavailable
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.access import access_keys
 from popmq_server.protocols.access.known_keys import Keys
@@ -217,25 +218,27 @@ class ConnectedClients:
 
     # ── Requests of an operator ──────────────────────────────────────────────────────────────────────────────────
 
-    async def stack(self, client_id: str) -> tuple[str, str]:
-        """(code, text): the stacks of a client's threads."""
+    async def ask(self, client_id: str, shown: ShownMessage | None) -> ClientAnswer:
+        """Whether a push consumer could handle a message, whose topic its key must allow to read; without one, the
+        stacks of a client's threads. Raises Refused CLIENT_NOT_FOUND, UNAVAILABLE.
+        """
         nonce = uuid.uuid4().hex
-        command = rpc.TelemetryCommand(print_thread_stack_trace_command=rpc.PrintThreadStackTraceCommand(nonce=nonce))
-        return await self._question(client_id, "", nonce, command)
-
-    async def verify(self, client_id: str, topic: str, message: pb.Message) -> tuple[str, str]:
-        """(code, text): whether a push consumer could handle a message of a topic, which its key must allow to read."""
-        nonce = uuid.uuid4().hex
+        if shown is None:
+            stack = rpc.PrintThreadStackTraceCommand(nonce=nonce)
+            command = rpc.TelemetryCommand(print_thread_stack_trace_command=stack)
+            return await self._question(client_id, "", nonce, command)
+        row = DeliveredRow(shown.data, shown.stored_ms, shown.queue, shown.offset, 1)
+        message = delivered(row, resource_of(shown.topic), "NORMAL")
         verify = rpc.VerifyMessageCommand(nonce=nonce, message=message)
-        return await self._question(client_id, topic, nonce, rpc.TelemetryCommand(verify_message_command=verify))
+        return await self._question(client_id, shown.topic, nonce, rpc.TelemetryCommand(verify_message_command=verify))
 
-    async def _question(self, client_id: str, topic: str, nonce: str, command: rpc.TelemetryCommand) -> tuple[str, str]:
+    async def _question(self, client_id: str, topic: str, nonce: str, command: rpc.TelemetryCommand) -> ClientAnswer:
         client, outlets = self._asked(client_id, topic)
         answer = asyncio.get_running_loop().create_future()
         self._questions[nonce] = client, answer
         try:
             await _tell(client, command, outlets)
-            return await asyncio.wait_for(answer, ANSWER_S)
+            return ClientAnswer(*await asyncio.wait_for(answer, ANSWER_S))
         except TimeoutError:
             raise unavailable(f"client {client_id!r} gave no answer in {ANSWER_S:g} s") from None
         finally:
@@ -252,13 +255,7 @@ class ConnectedClients:
                 if outlets := self._outlets(client, need):
                     found.append((client, outlets))
         if not found:
-            having = f" whose access key may receive topic {topic!r}" if topic and self._keys else ""
-            raise Refused(
-                "CLIENT_NOT_FOUND",
-                f"no official RocketMQ 5 client {client_id!r}{having} has a stream to this broker",
-                field="client_id",
-                action="see the clients that are connected: popmq sessions",
-            )
+            raise client_not_found(client_id, topic if self._keys else "")
         if len(found) > 1:
             raise invalid(
                 f"{len(found)} clients of different access keys have the id {client_id!r}",

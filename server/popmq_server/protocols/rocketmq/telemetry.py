@@ -16,6 +16,7 @@ Merged settings, and the clients that depend on them:
 """
 
 import asyncio
+import functools
 import logging
 import re
 from collections.abc import AsyncIterator
@@ -252,7 +253,15 @@ class TelemetryService:
         only = dict.fromkeys(client.topics, "PULL" if kind == pb.PULL_CONSUMER else "POP")
         try:
             await self._engine.execute(
-                Heartbeat(client.group, client.client_id, client.topics, goodbye, versioned=False, only=only)
+                Heartbeat(
+                    client.group,
+                    client.client_id,
+                    client.topics,
+                    goodbye,
+                    versioned=False,
+                    only=only,
+                    asks=functools.partial(self._clients.ask, client.client_id),
+                )
             )
         except Refused:
             log.debug("no session of %s in group %s", client.client_id, client.group)
