@@ -33,6 +33,10 @@ class Balancer:
         self._open.set()
         await self._done.wait()
         server.close()
+        open_ = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in open_:
+            task.cancel()
+        await asyncio.gather(*open_, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         start = next(self._turn)
@@ -45,11 +49,13 @@ class Balancer:
         writer.close()
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(READ_BYTES):
-                writer.write(data)
-                await writer.drain()
-        writer.close()
+        try:
+            with contextlib.suppress(OSError):
+                while data := await reader.read(READ_BYTES):
+                    writer.write(data)
+                    await writer.drain()
+        finally:
+            writer.close()
 
     def __enter__(self) -> str:
         self._thread.start()
@@ -61,3 +67,4 @@ class Balancer:
     ) -> None:
         self._loop.call_soon_threadsafe(self._done.set)
         self._thread.join()
+        self._loop.close()

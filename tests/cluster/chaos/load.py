@@ -55,8 +55,19 @@ class Histories:
 class Load:
     """`with Load(endpoint, topic, group) as load:` – ends with the block, when all that was sent has come."""
 
-    def __init__(self, endpoint: str, topic: str, group: str, producers: int = 2, consumers: int = 3) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        topic: str,
+        group: str,
+        *,
+        producers: int = 2,
+        consumers: int = 3,
+        retry: popmq.Retry | None = None,
+    ) -> None:
+        """`retry`: of the producers. By default a send is tried once, so that no id is stored twice."""
         self._endpoint, self._topic, self._group = endpoint, topic, group
+        self._retry = retry or popmq.Retry(tries=1)
         self.histories = Histories()
         self._stop, self._drained = threading.Event(), threading.Event()
         self._producers = [threading.Thread(target=self._produce, args=(number,)) for number in range(producers)]
@@ -90,7 +101,7 @@ class Load:
         return bool(self.histories.sent.keys() - self.histories.acked.keys())
 
     def _produce(self, number: int) -> None:
-        with popmq.Client(self._endpoint, timeouts=popmq.Timeouts.all(CALL_S)) as client:
+        with popmq.Client(self._endpoint, timeouts=popmq.Timeouts.all(CALL_S), retry=self._retry) as client:
             count = 0
             while not self._stop.is_set():
                 count += 1

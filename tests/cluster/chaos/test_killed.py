@@ -79,7 +79,7 @@ def test_a_rolling_restart_of_gateways_is_not_seen(
     rocketmq: RocketMQCluster, tmp_path: Path, scale: Scale, show: Callable[[str], None]
 ) -> None:
     rounds = scale.pick(short=2, whole=10)
-    with doors(tmp_path, rocketmq) as (gateways, endpoint), Load(endpoint, TOPIC, GROUP) as load:
+    with doors(tmp_path, rocketmq) as (gateways, endpoint), Load(endpoint, TOPIC, GROUP, retry=popmq.Retry()) as load:
         for _ in range(rounds):
             for gateway in gateways:
                 time.sleep(2.0)
