@@ -91,7 +91,7 @@ class RocketMQCluster:
         try:
             self._start("namesrv", "namesrv.NamesrvStartup", {"listenPort": str(self._port)}, _NAME_SERVER_HEAP)
             self._wait("namesrv", self._port)
-            ports = {name: broker_port() for name in self._names}
+            ports = broker_ports(self._names)
             for name, port in ports.items():
                 own = {
                     "brokerName": name,
@@ -169,12 +169,15 @@ class RocketMQCluster:
             time.sleep(0.1)
 
 
-def broker_port() -> int:
-    """A port whose neighbours are free: a broker also takes that port - 2 and + 1."""
-    while True:
+def broker_ports(names: Sequence[str]) -> dict[str, int]:
+    """A port for each, whose neighbours are free: a broker also takes its port - 2 and + 1."""
+    ports: dict[str, int] = {}
+    for name in names:
         port = own_port()
-        if not any(map(listens, (port - 2, port + 1))):
-            return port
+        while any(map(listens, (port - 2, port + 1))) or any(abs(port - other) < 5 for other in ports.values()):
+            port = own_port()
+        ports[name] = port
+    return ports
 
 
 def listens(port: int) -> bool:
