@@ -19,7 +19,11 @@ from tests.remoting.jumping import jumping, passed
 async def reaching(*addresses: str, cluster: str = "") -> AsyncIterator[Reach]:
     """A gateway's look at these name servers."""
     client = Cluster(ClusterSettings(addresses, "me"))
-    reach = Reach(Brokers(client, cluster), addresses, cluster, asyncio.get_running_loop().time)
+
+    async def reached() -> None:
+        """Nothing is learnt from it."""
+
+    reach = Reach(Brokers(client, cluster), addresses, cluster, asyncio.get_running_loop().time, reached)
     reach.start()
     try:
         yield reach

@@ -17,6 +17,7 @@ from popmq_remoting import CALLS, Cluster, RemotingError, Request, Response, Res
 from popmq_remoting.errors import BrokerRefused
 from popmq_remoting.requests import name_server, topics
 from popmq_server.cluster import names
+from popmq_server.cluster.catalog.features import Facts, Features
 from popmq_server.cluster.refusals import Asked, refusal
 from popmq_server.contract.deadline import remaining_s
 from popmq_server.errors import Refused, topic_not_found, unavailable
@@ -46,6 +47,7 @@ class Brokers:
 
     def __init__(self, cluster: Cluster, name: str = "") -> None:
         self.cluster, self._name = cluster, name
+        self.features = Features(cluster)
         #: Called when a broker lacks a group that was looked up before.
         self.lacks_group: Callable[[], None] = lambda: None
         self._loop = asyncio.get_running_loop()
@@ -75,6 +77,7 @@ class Brokers:
     ) -> T:
         """The same. Raises RemotingError."""
         try:
+            await self.features.expect_served(asked.broker, until_s)
             return read(await self.cluster.call(asked.broker, request, until_s, purpose))
         except RemotingError as error:
             if isinstance(error, BrokerRefused) and error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
@@ -155,6 +158,19 @@ class Brokers:
         route = await self._all(anew)
         self._one(route)
         return sorted(self.members(route))
+
+    async def facts(self) -> dict[str, Facts]:
+        """Version and settings of each master. Raises Refused if one does not answer."""
+        until_s = self.until_s()
+        found = {}
+        for broker in await self.masters():
+            try:
+                found[broker] = await self.features.of(broker, until_s)
+            except RemotingError as error:
+                raise refusal(error, Asked(broker)) from error
+            except TimeoutError:
+                raise unavailable(f"broker {broker} does not say which version it has") from None
+        return found
 
     async def all_topics(self) -> frozenset[str]:
         """The topics of all brokers of the cluster, as brokers call them. Raises Refused UNAVAILABLE."""

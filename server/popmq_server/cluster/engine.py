@@ -14,6 +14,7 @@ from typing import Any, cast
 from popmq_remoting import Cluster, Request, RequestCode, Response
 from popmq_remoting.connection.link import OnRequest
 from popmq_server.cluster import promises
+from popmq_server.cluster.catalog.features import lacking
 from popmq_server.cluster.catalog.group_changes import BY_GROUP_CHANGES, GroupChanges
 from popmq_server.cluster.catalog.topic_changes import BY_TOPIC_CHANGES, TopicChanges
 from popmq_server.cluster.inspecting.browse import BY_PAGES, Pages
@@ -119,6 +120,14 @@ class ClusterEngine:
 
     def info(self) -> EngineInfo:
         return self._info
+
+    async def learn(self) -> None:
+        """What the cluster lacks, by the settings of all masters, for as long as this process runs.
+
+        A broker that is another one later refuses what it lacks, and names its setting. Raises Refused until each has
+        answered.
+        """
+        self._info = promises.info(lacking((await self.shared.brokers.facts()).values()))
 
     async def execute(self, command: Command[A]) -> A:
         return cast(A, await self._handler(command)(command))

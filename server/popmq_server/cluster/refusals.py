@@ -117,6 +117,12 @@ class ByRemark(NamedTuple):
 #: The first that fits counts.
 BY_REMARK = (
     ByRemark(1, ("aclexception", "signature", "authenticat", "access key"), "UNAVAILABLE", _RIGHT),
+    ByRemark(
+        1,
+        ("to filter message by",),
+        "UNSUPPORTED",
+        "the operator sets enablePropertyFilter=true at broker {broker}, or filter by tags",
+    ),
     ByRemark(1, ("flow control", "wheel"), "BUSY", "retry with backoff; timerCongestNumEachSlot of broker {broker}"),
     ByRemark(
         1,

@@ -30,5 +30,5 @@ class Shared:
     async def close(self) -> None:
         """Lets what is under way end."""
         await self.background.close(CALL_S)
-        for each in (self.topics, self.groups, self.layouts, self.modes):
+        for each in (self.brokers.features, self.topics, self.groups, self.layouts, self.modes):
             each.close()

@@ -30,15 +30,16 @@ class _Limited:
 
     def __init__(self, engine: BasicEngine) -> None:
         self._engine = cast(Engine, engine)  # a method that it lacks is refused, and never called
-        self._info: EngineInfo = engine.info()
 
     def _check(self, *needed: Capability) -> None:
+        info = self.info()
         for each in needed:
-            if each.name in self._info.lacking:
-                raise unsupported(each, self._info.engine)
+            if each.name in info.lacking:
+                raise unsupported(each, info.engine)
 
     def info(self) -> EngineInfo:
-        return self._info
+        """An engine may learn later that it lacks more."""
+        return self._engine.info()
 
     async def execute(self, command: Command[A]) -> A:
         self._check(*command.needed())

@@ -18,6 +18,7 @@ from popmq_remoting.requests.topics import TopicConfig
 from popmq_server.clock import pause
 from popmq_server.cluster import layout, names
 from popmq_server.cluster.brokers import succeeded, whole
+from popmq_server.cluster.catalog.features import PRIORITIES
 from popmq_server.cluster.catalog.topics import (
     PERMISSIONS,
     TYPE_ATTRIBUTE,
@@ -56,6 +57,8 @@ class TopicChanges:
         """Raises Refused INVALID_FIELD, ALREADY_EXISTS, UNAVAILABLE."""
         broker_name = names.broker_topic(command.name, "topic.name")
         masters = await self._brokers.masters(anew=True)
+        if command.type == "PRIORITY":
+            await self._expect_priorities()
         found = await self._topics.at(command.name, masters)
         configs = having(found)
         if configs:
@@ -76,6 +79,16 @@ class TopicChanges:
         if left:
             await self._configured(topic, left)
         return CreatedTopic(topic.settings, bool(configs) and not left)
+
+    async def _expect_priorities(self) -> None:
+        for broker, facts in (await self._brokers.facts()).items():
+            if facts.version < PRIORITIES:
+                raise Refused(
+                    "UNSUPPORTED",
+                    f"broker {broker} has version {facts.text}; PRIORITY topics need 5.4",
+                    field="topic.type",
+                    action="the operator upgrades the broker, or create a topic for each priority",
+                )
 
     async def _existing(self, name: str, configs: Mapping[str, TopicConfig]) -> tuple[KnownTopic, Layout]:
         """A topic that some brokers have, and its layout. Raises Refused UNAVAILABLE."""

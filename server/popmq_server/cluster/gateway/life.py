@@ -44,7 +44,7 @@ class ClusterLife:
             self._cluster, secrets, self._clock.wall_ms, options.cluster, options.member_connections
         )
         self._files = ReplacedFiles(options, self._cluster, secrets)
-        self._reach = Reach(self.engine.shared.brokers, options.namesrv, options.cluster, stopwatch)
+        self._reach = Reach(self.engine.shared.brokers, options.namesrv, options.cluster, stopwatch, self.engine.learn)
         self._reach.start()
         self._scraped = Scraped(self.engine.listings)
         return self.engine

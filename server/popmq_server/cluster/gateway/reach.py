@@ -9,13 +9,13 @@ of the gateway would help.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from popmq_remoting import RemotingError, Route
 from popmq_remoting.requests import bodies, topics
 from popmq_server.clock import pause
 from popmq_server.cluster.brokers import Brokers
-from popmq_server.errors import unavailable
+from popmq_server.errors import Refused, unavailable
 
 log = logging.getLogger("popmq.cluster")
 
@@ -28,9 +28,17 @@ FIRST_S = 0.9
 
 
 class Reach:
-    """`namesrv`, `cluster`: the settings."""
+    """`namesrv`, `cluster`: the settings. `reached`: called when the cluster is, and again while it raises Refused."""
 
-    def __init__(self, brokers: Brokers, namesrv: tuple[str, ...], cluster: str, seconds: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        brokers: Brokers,
+        namesrv: tuple[str, ...],
+        cluster: str,
+        seconds: Callable[[], float],
+        reached: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._reached, self._has_learnt = reached, False
         self._brokers, self._cluster, self._seconds = brokers, cluster, seconds
         self._servers = ", ".join(namesrv)
         self._looked = asyncio.Event()
@@ -62,7 +70,17 @@ class Reach:
             before, self._why = self._why, await self._look()
             self._say(before)
             self._looked.set()
+            await self._learn()
             await pause(WAIT_S if self._why else AGAIN_S)
+
+    async def _learn(self) -> None:
+        """Once, when each master answers. Until then brokers themselves refuse what they lack."""
+        if not self._why and not self._has_learnt:
+            try:
+                await self._reached()
+                self._has_learnt = True
+            except Refused as refused:
+                log.info("it is not known yet what the cluster lacks: %s", refused.message)
 
     def _say(self, before: str) -> None:
         now_s = self._seconds()

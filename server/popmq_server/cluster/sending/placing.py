@@ -17,7 +17,7 @@ AVOID_S = 1.0
 _ELSEWHERE = frozenset(
     (
         *(ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT_EXIST),
-        *(ResponseCode.NOT_LEADER, ResponseCode.GO_AWAY),
+        *(ResponseCode.NOT_LEADER, ResponseCode.GO_AWAY, ResponseCode.VERSION_NOT_SUPPORTED),
     )
 )
 
