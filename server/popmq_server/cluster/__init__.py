@@ -3,6 +3,8 @@
     process/ ─▶ gateway/life ─▶ engine ─▶ a part for each family of operations
                                     sending/    sends, where they go, and which travel together; recalls
                                     popping/    pops, waits, acks, dead letters, session leases
+                                    pulling/    reads by offset, positions, modes, what is sent back
+                                    inspecting/   peeks, look-ups, pages, dead letters delivered again
                         shared      what all parts stand on:
                           brokers     calls with deadlines, refused in the contract's words
                           catalog/    topics, groups, layouts: read, remembered for seconds (remembered), written

@@ -92,6 +92,10 @@ async def test_a_pull_at_the_end_waits_for_the_next_message_and_no_longer_than_i
         late = await pull(engine, 0, 2, 7_000)
         assert (late.status, late.next_offset) == ("OFFSET_OVERFLOW_ONE", 2)
         assert 6.9 < loop.time() - began_s < 8.0
+        began_s = loop.time()
+        assert (await pull(engine, 1, 5, 20_000)).status == "NO_MESSAGE_IN_QUEUE"
+        assert (await pull(engine, 0, 9, 20_000)).status == "OFFSET_OVERFLOW_BADLY"
+        assert loop.time() - began_s < 1.0, "an offset to correct is told at once"
         assert engine.parked() == 0
 
 

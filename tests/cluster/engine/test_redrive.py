@@ -82,6 +82,21 @@ async def test_letters_are_chosen_by_id_topic_or_reason() -> None:
 
 
 @jumping
+async def test_of_a_message_that_died_twice_the_newest_letter_is_redriven() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        filled(fake, "a", 0, b"1")
+        await rejected(engine, "first")
+        fake.register()
+        await redriven(engine)
+        await passed(1.0)
+        await rejected(engine, "second")
+        asked = frozenset({"a-0-0"})
+        assert await redriven(engine, message_ids=asked, reason="first") == ({}, [(1, "a-0-0", "MESSAGE_NOT_FOUND")])
+        assert await redriven(engine, message_ids=asked, reason="second") == ({TOPIC: 1}, [])
+
+
+@jumping
 async def test_offsets_name_no_letter_where_several_brokers_have_some() -> None:
     async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine:
         created(fake)

@@ -4,9 +4,9 @@
                                                                  the group pulls  its retry topic
                                                                  (pulling/redelivery.py), attempts from 0
 
-Letters stay: no broker deletes one message. A redrive of all of them begins behind the last one that was redriven so:
-the position of the group of readers in the dead-letter topic says where. One that chooses letters moves no position, so
-what it redrives may be redriven again.
+Dead letters stay: no broker deletes one message. A redrive of all of them begins behind the last one that was redriven
+so: the position of the group of readers in the dead-letter topic says where. One that chooses some moves no position,
+so what it redrives may be redriven again.
 """
 
 import shlex
@@ -39,7 +39,7 @@ from popmq_server.values.records import Group
 
 #: Failures that an answer names.
 FAILURES_MAX = 4096
-#: Letters that are read, and then redriven together.
+#: Dead letters that are read, and then redriven together.
 PIECE = 32
 #: All times, for an index.
 _LAST_MS = (1 << 62) - 1
@@ -98,14 +98,14 @@ class Redrives:
             raise invalid(
                 f"the dead letters of group {group.name!r} are in {len(places)} queues, each with offsets of its own",
                 field="offsets",
-                action="name the letters by their message ids",
+                action="name them by their message ids",
             )
         chosen = await self._at(letters, places, command.offsets, done)
         chosen += await self._with_ids(letters, places, command, done)
         await self._piece(command, group, chosen, done)
         return done
 
-    # ── Which letters ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Which dead letters ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def _all(
         self, command: Redrive, group: Group, letters: KnownTopic, place: QueuePlace, done: Redriven
@@ -139,7 +139,7 @@ class Redrives:
     async def _with_ids(
         self, letters: KnownTopic, places: Iterable[QueuePlace], command: Redrive, done: Redriven
     ) -> list[_Letter]:
-        """The newest letter of each id: the others have been redriven, or the message would not have died again."""
+        """The newest of each id: the others were redriven, or the message would not have died again."""
         found = dict[str, StoredMessage]()
 
         async def one(message_id: str) -> None:
@@ -209,7 +209,7 @@ def _letter(stored: StoredMessage) -> _Letter:
 
 
 def _other_than(command: Redrive, letter: _Letter) -> str:
-    """Why a letter is not among those that a command wants; "" if it is."""
+    """Why a dead letter is not among those that a command wants; "" if it is."""
     if command.topic not in ("", letter.origin):
         return f"came from topic {letter.origin!r}"
     if command.reason not in (None, found := headline(letter.said.get(own.REASON, ""))):
