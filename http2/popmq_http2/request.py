@@ -104,7 +104,7 @@ class HeadReader:
 
 
 def _places(headers: list[Header]) -> dict[int, int]:
-    """For each header that is text or the timeout, by its index: its place in the metadata, or _TIMEOUT."""
+    """By the index of each header that is text or the timeout: its place in the metadata, or _TIMEOUT."""
     places: dict[int, int] = {}
     place = 0
     for index, (name, value) in enumerate(headers):

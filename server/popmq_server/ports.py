@@ -67,7 +67,7 @@ class Ports:
     are_shared = False
 
     def opened(self, hosts: Iterable[str], port: int) -> list[socket.socket]:
-        """As the function."""
+        """As the function `opened`."""
         return opened(hosts, port)
 
 

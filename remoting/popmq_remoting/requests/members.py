@@ -125,7 +125,7 @@ def running_info(group: str, client_id: str, with_stack: bool) -> Request:
 
 
 def consume_directly(group: str, client_id: str, topic: str, message_id: str, broker: str) -> Request:
-    """Relayed to the member: it consumes this message now."""
+    """Asks the broker to relay a message to a member, which consumes it now."""
     return request(
         RequestCode.CONSUME_MESSAGE_DIRECTLY,
         consumerGroup=group, clientId=client_id, msgId=message_id, brokerName=broker, topic=topic,
@@ -146,7 +146,7 @@ def lock_queues(group: str, client_id: str, queues: Iterable[BrokerQueue]) -> Re
 
 
 def unlock_queues(group: str, client_id: str, queues: Iterable[BrokerQueue]) -> Request:
-    """Gives locks back."""
+    """Unlocks queues."""
     return Request(RequestCode.UNLOCK_BATCH_MQ, {}, _queues(group, client_id, queues))
 
 

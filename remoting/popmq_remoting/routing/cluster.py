@@ -32,11 +32,11 @@ from popmq_remoting.wire.signature import Credentials
 
 #: Purposes of connections. Long polls have one of their own, so that no other answer waits behind theirs.
 CALLS, WAITS = "calls", "waits"
-#: To ask name servers: all that wait share one question, whatever their deadlines.
+#: Seconds to ask name servers: all callers that wait share one question, whatever their deadlines.
 _ASK_S = 3.0
-#: How long a new answer is waited for where there is an old one.
+#: Seconds that a call waits for a new answer of name servers if it could use an old one.
 _DOUBT_WAIT_S = 1.0
-#: All brokers, among the topics of the memory.
+#: The key of the route to all brokers, among the topics of the memory.
 _ALL = ""
 
 
@@ -174,7 +174,7 @@ class Cluster:
         return route
 
     def _moved(self, name: str, addresses: dict[int, str]) -> None:
-        """Another master has another clock."""
+        """Forgets the clock of a broker whose address changed: another master has another clock."""
         if name in self._clocks and self._addresses.get(name, {}).get(MASTER) != addresses.get(MASTER):
             self._clocks[name].forget()
         self._addresses[name] = addresses

@@ -14,14 +14,14 @@ from popmq_remoting.connection.peer import Peer
 from popmq_remoting.errors import BrokerRefused, DeadlineOver, RemotingError, Unreachable
 from popmq_remoting.wire.command import Request, Response
 
-#: At least so long for one of them, if the deadline allows it.
+#: Seconds that each name server gets at least, if the deadline allows it.
 _SHARE_S = 0.5
 #: "There is none": another one may know, since a restarted name server knows nothing yet.
 _UNKNOWN = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.QUERY_NOT_FOUND)
 
 
 class NameServers:
-    """All of them."""
+    """The name servers of a cluster."""
 
     def __init__(self, peers: Sequence[Peer]) -> None:
         self._peers = list(peers)

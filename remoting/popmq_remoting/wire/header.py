@@ -107,7 +107,7 @@ def _binary_fields(raw: bytes) -> dict[str, str]:
 
 
 def _cut(raw: bytes, at: int, length: int) -> tuple[bytes, int]:
-    """So many bytes, and the place behind them."""
+    """The next `length` bytes, and the place behind them."""
     end = at + length
     if length < 0 or end > len(raw):
         raise BadFormat("a length in a binary header leads past its end")

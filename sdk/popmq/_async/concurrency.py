@@ -149,7 +149,7 @@ class Ticket:
         self._event.set()
 
     def result(self) -> None:
-        """Only `async with` can wait."""
+        """Raises: only `async with` can wait."""
         raise RuntimeError("leaving this guard waits for the broker: use `async with delivery:` with an AsyncClient")
 
     def __await__(self) -> Generator[Any, None, None]:

@@ -113,7 +113,7 @@ class Guard:
         return self._swallow(delivery, error)
 
     async def leave_async(self, delivery: Delivery, error: BaseException | None) -> bool:
-        """The same for `async with`."""
+        """As `leave`, for `async with`."""
         ticket = self._close(delivery, error)
         if ticket is not None:
             try:

@@ -275,7 +275,7 @@ def _settle(delivery: Delivery, error: Exception) -> bool:
 
 
 async def _hooks(middleware: Sequence[Hooks], call: Callable[[Hooks], Any]) -> None:
-    """Those that began, the last one first. Their errors are logged: it does not change how the message ended."""
+    """Runs a hook of each middleware that began, the last one first. Errors are logged; the outcome stays the same."""
     for each in reversed(middleware):
         try:
             await finished(call(each))

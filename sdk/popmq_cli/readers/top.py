@@ -93,7 +93,7 @@ def _ask(client: popmq.Client, screen: Screen) -> Numbers:
 
 
 def _ask_again(client: popmq.Client, screen: Screen, before: Numbers) -> Numbers:
-    """The same; the earlier numbers while the broker does not answer, or if the shown topic or group was deleted."""
+    """As `_ask`; the earlier numbers while the broker does not answer, or if the shown topic or group was deleted."""
     try:
         numbers = _ask(client, screen)
     except (popmq.errors.TryLater, popmq.errors.NotFound) as error:

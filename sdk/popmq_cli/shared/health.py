@@ -80,7 +80,7 @@ class Reported:
             self._unready, self._at = lines[-1].decode(errors="replace"), self._clock()
 
     def silence(self) -> str:
-        """That it has not reported for too long; "" before the first report, too: a start may take long."""
+        """Says that no report came for too long; else "", also before the first one, as a start may take long."""
         silent = self._at is not None and self._clock() - self._at > SILENT_S
         return f"its event loop has not answered for {SILENT_S:g} s" if silent else ""
 

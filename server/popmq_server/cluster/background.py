@@ -11,7 +11,7 @@ log = logging.getLogger("popmq.cluster")
 
 
 class Background:
-    """One for a process. The work has no deadline of a client's."""
+    """Work that no client waits for, so without a client's deadline. One for a process."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -22,7 +22,7 @@ from popmq_server.cluster.refusals import Asked, refusal
 from popmq_server.contract.deadline import remaining_s
 from popmq_server.errors import Refused, topic_not_found, unavailable
 
-#: How much earlier than its client a call ends; and when, if the client names no deadline.
+#: Seconds before the client's deadline at which a call ends, and its length if the client names no deadline.
 MARGIN_S, CALL_S = 0.2, 10.0
 #: Requests of one call that are under way together.
 LANES = 32
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 def succeeded(answer: Response) -> None:
-    """For calls whose answer says nothing but OK. Raises BrokerRefused."""
+    """Reads an answer that has no content. Raises BrokerRefused unless it is OK."""
     answer.expect()
 
 
@@ -75,7 +75,7 @@ class Brokers:
     async def tried(
         self, asked: Asked, request: Request, read: Callable[[Response], T], until_s: float, purpose: str = CALLS
     ) -> T:
-        """The same. Raises RemotingError."""
+        """As `call`, but raises RemotingError: for callers that treat an error of the broker in a way of their own."""
         try:
             await self.features.expect_served(asked.broker, until_s)
             return read(await self.cluster.call(asked.broker, request, until_s, purpose))
@@ -182,7 +182,7 @@ class Brokers:
             raise refusal(error, Asked("name servers")) from error
 
     def members(self, route: Route) -> list[str]:
-        """Those of its brokers that belong to the cluster."""
+        """The brokers of a route that belong to the cluster."""
         return [name for name, broker in route.brokers.items() if self._name in ("", broker.cluster)]
 
     async def route(self, topic: str, field: str = "topic") -> Route:
@@ -204,7 +204,7 @@ class Brokers:
         return sorted(route.queues) if route else []
 
     async def route_anew(self, topic: str) -> Route | None:
-        """The same, asked for now; None: there is no such topic. Raises Refused UNAVAILABLE."""
+        """As `route`, but name servers are asked now. None: there is no such topic. Raises Refused UNAVAILABLE."""
         return await self._asked(topic, self.cluster.route_anew(names.broker_topic(topic), self.until_s()))
 
     async def _asked(self, topic: str, asking: Awaitable[Route | None]) -> Route | None:
@@ -215,7 +215,7 @@ class Brokers:
 
 
 def whole(answers: Mapping[str, T | Refused]) -> dict[str, T]:
-    """The answers of all. Raises Refused if one of them is a refusal, and says which brokers have done nothing."""
+    """The answers of all brokers. Raises Refused if one of them refused; it names the brokers that did nothing."""
     refusals = {broker: answer for broker, answer in answers.items() if isinstance(answer, Refused)}
     if not refusals:
         return {broker: answer for broker, answer in answers.items() if not isinstance(answer, Refused)}

@@ -154,7 +154,7 @@ class ClusterEngine:
         return await self.producers.join(client, topics)
 
     async def _answer(self, request: Request) -> Response | None:
-        """To what a broker asks of this gateway."""
+        """The answer to a request that a broker sends to this gateway."""
         serve = self._asked.get(request.code)
         return await serve(request) if serve else None
 

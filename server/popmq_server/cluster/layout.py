@@ -24,7 +24,7 @@ from popmq_server.errors import Refused, no_queue, unavailable
 _FIFO_NAMESPACE, _NAMESPACE = "ORDER_TOPIC_CONFIG", "POPMQ"
 #: More queues than any topic has: a text with more is damaged.
 QUEUES_MAX = 65_536
-#: People mend it.
+#: After this time a client may ask again about a layout that is damaged or missing: an operator has to write it.
 _MENDED_MS = 5_000
 
 
@@ -62,7 +62,7 @@ class Layout:
         return self._numbers.get(QueuePlace(broker, queue_id))
 
     def text(self) -> str:
-        """As it is kept."""
+        """The text by which name servers keep it, such as "a:4;b:4"."""
         runs = ((broker, len([*places])) for broker, places in groupby(self.places, key=lambda place: place.broker))
         return ";".join(f"{broker}:{count}" for broker, count in runs)
 
@@ -71,11 +71,11 @@ class Layout:
         return Counter(place.broker for place in self.places)
 
     def begins(self, other: "Layout") -> bool:
-        """Whether the other one begins with all of this one."""
+        """Whether the first queues of the other layout are all of this one, in the same order."""
         return other.places[: len(self.places)] == self.places
 
     def appended(self, queues: Mapping[str, int]) -> "Layout":
-        """With the queues that a route has and this one has not, behind all others, sorted. `queues`: by broker."""
+        """The layout with the queues that only a route has, sorted, behind its own. `queues`: numbers by broker."""
         more = [place for place in _sorted(queues) if place not in self._numbers]
         return Layout((*self.places, *more)) if more else self
 
@@ -124,7 +124,7 @@ def read(text: str) -> Layout:
 
 
 def read_kept(text: str) -> Layout:
-    """The same, for a list: empty if there is none, or it cannot be read."""
+    """As `read`, for a list of topics: an empty layout if there is no text, or it cannot be read."""
     try:
         return read(text) if text else Layout([])
     except BadFormat:
@@ -183,7 +183,7 @@ def _mended(topic: str) -> str:
 
 
 def _contradiction(topic: str, texts: Sequence[str], why: str) -> Refused:
-    """Only the operator can know which one clients have seen, so none is chosen."""
+    """UNAVAILABLE, with the texts: only the operator can know which layout clients have seen."""
     known = " and ".join(repr(text[:200]) for text in sorted({*texts}))
     return Refused(
         "UNAVAILABLE",

@@ -81,7 +81,7 @@ def _known(name: str, field: str, validate: Callable[[str], None]) -> str:
 
 
 def retry_topic(group: str, topic: str) -> str:
-    """The hidden topic of what a pull group sent back. Both as PopMQ calls them."""
+    """The hidden topic of what a pull group sent back. Group and topic are named as PopMQ calls them."""
     both = f"{group.replace('.', '%')}+{topic.replace('.', '%')}"
     return RETRY_TOPIC_PREFIX + hashlib.blake2b(both.encode(), digest_size=16, person=b"popmq-retry").hexdigest()
 

@@ -31,7 +31,7 @@ class Recent(Generic[K, V]):
         return None if failed else task
 
     def keep(self, key: K, task: "asyncio.Task[V]") -> None:
-        """A new call."""
+        """Keeps a new call."""
         self._calls[key] = (task, self._loop.time())
         self._calls.move_to_end(key)
         task.add_done_callback(_looked_at)

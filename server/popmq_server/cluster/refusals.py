@@ -12,7 +12,7 @@ from popmq_remoting.codes import ResponseCode
 from popmq_remoting.errors import BrokerRefused, RemotingError, TooBusy, Unreachable
 from popmq_server.errors import Refused, topic_not_found
 
-#: A remark of a broker is a text of any length.
+#: Characters of a broker's remark that are quoted: it may be of any length.
 _REMARK_CHARACTERS_MAX = 200
 _RETRY_MS, _BUSY_MS, _FULL_MS = 200, 100, 1_000
 
@@ -114,7 +114,7 @@ class ByRemark(NamedTuple):
     action: str
 
 
-#: The first that fits counts.
+#: Answers by their remark; the first one that fits counts.
 BY_REMARK = (
     ByRemark(1, ("aclexception", "signature", "authenticat", "access key"), "UNAVAILABLE", _RIGHT),
     ByRemark(
@@ -196,7 +196,7 @@ def _of_answer(number: int, remark: str, asked: Asked) -> Refused:
 
 
 def _judged(number: int, remark: str) -> tuple[str, str]:
-    """(code, action). An answer that its call should have read itself is as one that nobody knows."""
+    """(code, action). An answer that its call should have read itself counts as unknown."""
     low = remark.lower()
     for rule in BY_REMARK:
         if rule.number == number and any(word in low for word in rule.words):

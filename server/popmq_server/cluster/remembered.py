@@ -16,9 +16,9 @@ from typing import Generic, NamedTuple, TypeVar
 from popmq_server.errors import Refused
 
 FRESH_S, STALE_S = 5.0, 15.0
-#: For what does not exist.
+#: How long it is remembered that something does not exist.
 ABSENT_S = 1.0
-#: Of one kind; beyond, those that were read the longest ago are forgotten.
+#: Entries of one memory; beyond, those that were read the longest ago are forgotten.
 ENTRIES_MAX = 20_000
 
 K = TypeVar("K")
@@ -67,18 +67,18 @@ class Remembered(Generic[K, V]):
         return entry.value if entry is not None else None
 
     def put(self, key: K, value: V) -> None:
-        """What this gateway has just written, or learnt otherwise."""
+        """Remembers a value that this gateway has just written or learnt."""
         self._entries.pop(key, None)
         self._entries[key] = _Entry(value, self._loop.time())
         if len(self._entries) > ENTRIES_MAX:
             del self._entries[next(iter(self._entries))]
 
     def forget(self, key: K) -> None:
-        """An answer showed that it may be wrong."""
+        """Drops a value: an answer showed that it may be wrong."""
         self._entries.pop(key, None)
 
     def doubt(self, key: K) -> None:
-        """The same, but what was read a moment ago stays: an answer that is always so would have it read each time."""
+        """As `forget`, but a value read a moment ago stays; else a broker that always answers so costs a read each."""
         entry = self._entries.get(key)
         if entry is not None and self._loop.time() - entry.read_s >= ABSENT_S:
             self.forget(key)

@@ -14,7 +14,7 @@ from popmq_server.cluster.signed.secrets import Secrets
 
 
 class Shared:
-    """One for a process. `now_ms`: the time of day, as RocketMQ has it. `name`: as of Brokers."""
+    """Given to each part; one for a process. `now_ms`: the time of day, as RocketMQ has it. `name`: as of Brokers."""
 
     def __init__(self, cluster: Cluster, secrets: Secrets, now_ms: Callable[[], int], name: str = "") -> None:
         self.now_ms = now_ms

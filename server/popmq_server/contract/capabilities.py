@@ -78,7 +78,7 @@ SUBSCRIPTION_EXPIRY = Capability(
     "subscription_expiry", "expiry of idle subscriptions", "delete groups that are no longer used"
 )
 
-#: All of them, by name.
+#: All capabilities, by name.
 CAPABILITIES = {
     each.name: each
     for each in (

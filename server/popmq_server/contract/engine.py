@@ -1,7 +1,8 @@
 """The Engine: the one interface between the protocols (protocols/) and the message store.
 
 A protocol turns requests into commands and queries (commands/) and answers into responses; it holds no rules. The
-embedded engine (embedded/loop/broker.py) runs them on the local store; tests/engine/stub.py is a second one.
+embedded engine (embedded/loop/broker.py) runs them on the local store, the one of gateways (cluster/engine.py) on the
+brokers of a RocketMQ cluster.
 
     Commands         execute, ask            commands and queries, each with the type of its answer
     BasicEngine      also info, pop          what every engine has, whatever it lacks
@@ -10,10 +11,8 @@ embedded engine (embedded/loop/broker.py) runs them on the local store; tests/en
     Engine           all of them, and a backup
     RoomForAnswers   what an engine is given: room for the messages that it reads
 
-A part of protocols/ takes a smaller protocol where one suffices; those of protocols/rocketmq share a base that takes
-Engine.
-Every method raises `Refused` for a request that the engine refuses. Handles, recall handles and transaction ids are
-texts that the engine makes and reads.
+Parts of protocols/ take a smaller protocol where one suffices. Every method raises `Refused` for a request that the
+engine refuses. Handles, recall handles and transaction ids are texts that the engine makes and reads.
 
 See docs/decisions/0041-the-seam.md and docs/decisions/0049-commands-declared-once.md.
 """

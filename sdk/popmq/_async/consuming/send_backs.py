@@ -111,5 +111,5 @@ class SendBacks(BackgroundSender):
 
 
 def _of_one_topic(sent: list[Sent]) -> list[Sent]:
-    """Those of the first one's topic: after them may be those of a topic that was created again."""
+    """The entries at the head that are of one topic; entries of a topic created again may follow."""
     return list(itertools.takewhile(lambda one: one[0].topic_created_ms == sent[0][0].topic_created_ms, sent))

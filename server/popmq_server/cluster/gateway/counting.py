@@ -21,7 +21,7 @@ def counted(called: Called, metrics: GatewayMetrics) -> None:
 
 
 def broker_numbers(cluster: Cluster, versions: Mapping[str, str]) -> list[BrokerNumbers]:
-    """One for each broker that is known or connected, by its name."""
+    """The numbers of each broker that is known or connected, by its name."""
     names = cluster.names()
     peers = defaultdict[str, list[PeerNumbers]](list)
     for (address, purpose), numbers in cluster.numbers().items():

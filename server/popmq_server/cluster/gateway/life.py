@@ -21,7 +21,7 @@ from popmq_server.options import Options
 
 
 class ClusterLife:
-    """`failed` is never done: a gateway waits for its cluster."""
+    """The Life of a gateway. `failed` is never done: a gateway waits for its cluster."""
 
     words = Words("the cluster", "the gateway failed", "another gateway goes on", "it has left the cluster")
 
@@ -50,14 +50,14 @@ class ClusterLife:
         return self.engine
 
     async def alive(self) -> None:
-        """At once: no restart of a gateway brings its cluster back."""
+        """Returns at once: a gateway without its cluster is alive, since no restart brings the cluster back."""
 
     async def ready(self) -> None:
         """Returns when a route can be read, and a master answers. Raises Refused."""
         await self._reach.ready()
 
     def reload(self) -> list[str]:
-        """The user at the brokers, and the secret of handles."""
+        """Reads the files with the user at the brokers and the secret of handles again; returns what changed."""
         return self._files.reload()
 
     def parked(self) -> int:
@@ -65,7 +65,7 @@ class ClusterLife:
         return self.engine.parked()
 
     async def numbers(self) -> EngineNumbers:
-        """Those of topics and groups are some seconds old."""
+        """The numbers for a scrape; those of topics and groups are some seconds old."""
         topics, groups = await self._scraped.numbers()
         cluster, engine = self._cluster, self.engine
         gateway = GatewayNumbers(
@@ -79,10 +79,10 @@ class ClusterLife:
         return EngineNumbers(topics, groups, producers=len(engine.producers.streams()), gateway=gateway)
 
     def certificate_folder(self) -> pathlib.Path | None:
-        """A gateway keeps nothing."""
+        """None: a gateway keeps nothing, so no certificates either."""
 
     def history(self) -> Kept | None:
-        """It begins with each start."""
+        """None: a gateway keeps nothing, so its history begins with each start."""
 
     def close_waits(self) -> None:
         """Answers calls that wait."""

@@ -19,16 +19,19 @@ from popmq_server.errors import Refused, unavailable
 
 log = logging.getLogger("popmq.cluster")
 
-#: Seconds between two looks, while it is waited for and later; and what one look may take.
+#: Seconds between two looks while the cluster is not reached, and later; and the limit of one look.
 WAIT_S, AGAIN_S, LOOK_S = 0.5, 5.0, 3.0
-#: Seconds between two lines of the log about the same: that it is waited for.
+#: Seconds between two lines of the log that say the same: what the gateway waits for.
 QUIET_S = 60.0
 #: How long `ready` waits for the first look. Beside a running cluster that takes some ms.
 FIRST_S = 0.9
 
 
 class Reach:
-    """`namesrv`, `cluster`: the settings. `reached`: called when the cluster is, and again while it raises Refused."""
+    """Looks at the cluster again and again. `namesrv`, `cluster`: the settings of these names.
+
+    `reached`: called once the cluster is reached, and again as long as it raises Refused.
+    """
 
     def __init__(
         self,
@@ -44,15 +47,15 @@ class Reach:
         self._looked = asyncio.Event()
         self._why = f"waiting for the name servers {self._servers}"
         self._said_s = -QUIET_S
-        #: Of each master that has answered, what it calls its version, such as V5_3_3.
+        #: The version, such as V5_3_3, of each master that has answered, by the broker's name.
         self.versions: dict[str, str] = {}
 
     def start(self) -> None:
-        """Looks from now on."""
+        """Starts to look, in a task of its own."""
         self._task = asyncio.ensure_future(self._run())
 
     async def close(self) -> None:
-        """Looks no more."""
+        """Ends that task."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 

@@ -35,7 +35,7 @@ class _Hits(NamedTuple):
 
 
 class LookUps:
-    """One for a process."""
+    """Looks messages up at all brokers of a topic. One for a process."""
 
     def __init__(self, shared: Shared) -> None:
         self._brokers, self._topics, self._layouts = shared.brokers, shared.topics, shared.layouts
@@ -59,7 +59,7 @@ class LookUps:
         return LookedUp(rows, any(each.more for each in found))
 
     async def _at(self, broker: str, topic: KnownTopic, query: LookUp) -> _Hits:
-        """As many as are asked for and one more, if there are: then it is known that there are more."""
+        """What one broker has: if it can, one message more than is asked for, which shows that there are more."""
         begin_ms = max(0, query.from_ms - _SECOND_MS)
         end_ms = query.until_ms + _SECOND_MS if query.until_ms else _LAST_MS
         found, seen, missed = dict[tuple[int, int], StoredMessage](), set[int](), False
@@ -81,7 +81,7 @@ class LookUps:
                 break
             new = {each.commit_log_offset for each in answer} - seen
             seen |= new
-            # Those of one second come together. If they are more than an answer holds, nobody can get at the others.
+            # An index knows seconds. If one second has more messages than an answer holds, nobody can read the others.
             missed = missed or not new
             end_ms = oldest_ms if new else oldest_ms - _SECOND_MS
         return _Hits(list(found.values()), True)
@@ -92,7 +92,7 @@ def _messages(answer: Response) -> list[StoredMessage]:
 
 
 def _is_meant(message: StoredMessage, topic: KnownTopic, query: LookUp) -> bool:
-    """Whether it has the id or key itself, and was stored in this time."""
+    """Whether a message has the id or key itself, not only its hash, and was stored in the query's time."""
     in_time = query.from_ms <= message.stored_ms and (not query.until_ms or message.stored_ms <= query.until_ms)
     if not in_time or message.topic != topic.broker_name:
         return False

@@ -4,9 +4,9 @@
                                                                  the group pulls  its retry topic
                                                                  (pulling/redelivery.py), attempts from 0
 
-Dead letters stay: no broker deletes one message. A redrive of all of them begins behind the last one that was redriven
-so: the position of the group of readers in the dead-letter topic says where. One that chooses some moves no position,
-so what it redrives may be redriven again.
+Dead letters stay: no broker deletes one message. A redrive of all of them begins behind the last one that such a
+redrive took: the position of the group of readers in the dead-letter topic says where. A redrive that chooses moves no
+position, so a later one may deliver the same messages again.
 """
 
 import shlex
@@ -58,12 +58,12 @@ class _Letter(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """The topic that it is from, as PopMQ calls it; "" if whoever made it did not say."""
+        """The topic that the message died in, as PopMQ calls it; "" if the program that stored it did not say."""
         return names.shown(self.said.get("DLQ_ORIGIN_TOPIC", ""))
 
 
 class Redrives:
-    """One for a process."""
+    """Redrives dead letters. One for a process."""
 
     def __init__(self, shared: Shared, positions: Positions, retries: RetryTopics, redelivery: Redelivery) -> None:
         self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups
@@ -110,7 +110,7 @@ class Redrives:
     async def _all(
         self, command: Redrive, group: Group, letters: KnownTopic, place: QueuePlace, done: Redriven
     ) -> None:
-        """All of a queue that were there at the start and were not redriven so before."""
+        """Redrives those of one queue that were there at the start, from the kept position on."""
         (committed,) = await self._positions.committed(letters, "", [place])
         (ends,) = await self._positions.ends(letters, [place])
         (at,) = position([committed], [ends]) or [ends.least]
@@ -160,7 +160,7 @@ class Redrives:
     # ── Their delivery ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _piece(self, command: Redrive, group: Group, letters: list[_Letter], done: Redriven) -> None:
-        """Redrives those of the topic and reason that are wanted. Raises Refused if a broker does not answer."""
+        """Redrives those that have the topic and reason of the command. Raises Refused if a broker does not answer."""
         named = bool(command.offsets or command.message_ids)
         wanted = list[_Letter]()
         for letter in letters:
@@ -209,7 +209,7 @@ def _letter(stored: StoredMessage) -> _Letter:
 
 
 def _other_than(command: Redrive, letter: _Letter) -> str:
-    """Why a dead letter is not among those that a command wants; "" if it is."""
+    """Why a command does not want this dead letter; "" if it does."""
     if command.topic not in ("", letter.origin):
         return f"came from topic {letter.origin!r}"
     if command.reason not in (None, found := headline(letter.said.get(own.REASON, ""))):
@@ -218,7 +218,7 @@ def _other_than(command: Redrive, letter: _Letter) -> str:
 
 
 def _add_missing(done: Redriven, command: Redrive) -> None:
-    """The group has no dead letters at all."""
+    """Adds a failure for each one that the command names: the group has no dead letters at all."""
     for offset in command.offsets:
         _fail(done, offset, "", _not_there(dead_letter_topic(command.group), offset, "does not exist"))
     for message_id in sorted(command.message_ids):

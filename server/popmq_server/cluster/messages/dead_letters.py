@@ -104,5 +104,5 @@ def _put_what_fits(kept: dict[str, str], name: str, text: str) -> None:
         kept[name] = raw.decode(errors="ignore")
 
 
-#: Of the room that brokers need, a dead letter takes half: it is not popped and retried as others are.
+#: Bytes that a dead letter may take from the room for brokers' properties: popped and retried less, it needs half.
 _ROOM = 512

@@ -105,7 +105,7 @@ def _trace(properties: Mapping[str, str]) -> bytes:
 
 
 def _dead_letter(stored: StoredMessage, properties: Mapping[str, str]) -> bytes:
-    """Of one that a broker or another program made: its topic, and the attempts that the broker counted."""
+    """The origin of a dead letter that a broker or another program stored: its topic, and the counted attempts."""
     origin = properties.get("DLQ_ORIGIN_TOPIC", "")
     parts = [
         _text(1, names.shown(origin)),

@@ -16,18 +16,18 @@ from collections.abc import Mapping
 
 from popmq_remoting.messages.properties import BYTES_MAX, OWN_NAMES, TRANSIENT_PREFIX
 
-#: Properties of the gateways'.
+#: Properties that gateways write.
 PREFIX = "__popmq_"
 TRACE_STATE, BORN, ENCODING = f"{PREFIX}tracestate", f"{PREFIX}born", f"{PREFIX}encoding"
-#: Of a message that was sent back, or is a dead letter: where it was first, who failed to process it, and why.
+#: In messages that were sent back and in dead letters: the first place, the client that failed, and the reason.
 ORIGIN_QUEUE, ORIGIN_OFFSET = f"{PREFIX}origin_queue", f"{PREFIX}origin_offset"
 FIRST_POP, CLIENT, REASON = f"{PREFIX}first_pop", f"{PREFIX}client", f"{PREFIX}reason"
 DEAD_ATTEMPTS, DEAD_MS = f"{PREFIX}dead_attempts", f"{PREFIX}dead_ms"
-#: The one group that a message is for: a dead letter of it that was sent to its topic again.
+#: In a redriven message: the one group that it is for.
 REDRIVEN_FOR = f"{PREFIX}redriven_for"
 _PREFIXES = (PREFIX, TRANSIENT_PREFIX)
 
-#: Of all properties of a message: brokers add handles, places and names of topics, up to BYTES_MAX.
+#: Bytes of all properties of a message: brokers add handles, places and names of topics, up to BYTES_MAX.
 PROPERTIES_BYTES_MAX = BYTES_MAX - 1024
 
 #: Numbers of popmq.v1.Encoding.

@@ -25,7 +25,7 @@ from popmq_server.errors import Refused
 
 #: Questions that one broker is asked at once.
 TURNS = 4
-#: How old numbers may be: of a list, and of a topic or group that is named.
+#: Seconds that numbers may be old: in a list, and of a topic or group that a query names.
 LISTED_S, NAMED_S = 15.0, 1.0
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ _ALL = ""
 
 
 class Counts:
-    """One for a process. Names are those of the brokers."""
+    """Numbers that brokers keep, remembered for some seconds. One for a process. Names are those of the brokers."""
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
@@ -54,7 +54,7 @@ class Counts:
         return await self._topics.get(_ALL, LISTED_S)
 
     async def ends(self, topic: str, within_s: float, at: Iterable[str] = ()) -> dict[QueuePlace, Ends]:
-        """Of each queue whose broker answers; empty if there is no such topic. Raises Refused.
+        """The ends of each queue whose broker answers; empty if there is no such topic. Raises Refused.
 
         `at`: the brokers that have it, as a caller has just learnt; none: as name servers say.
         """
@@ -63,11 +63,11 @@ class Counts:
         return await self._ends.get(topic, within_s)
 
     async def behind(self, group: str, within_s: float) -> GroupTable:
-        """Where the group is, by the topics in which it has a position. Raises Refused."""
+        """The positions of a group in each topic where it has one. Raises Refused."""
         return await self._behind.get(group, within_s)
 
     async def readers(self, topic: str) -> set[str]:
-        """Groups that have a position in it. Raises Refused."""
+        """The groups that have a position in a topic. Raises Refused."""
         found = await self._of_each(await self._brokers.having(topic), groups.groups_of_topic(topic), _groups)
         return {group for listed in found.values() for group in listed}
 
@@ -97,7 +97,7 @@ class Counts:
         return table
 
     async def _of_each(self, brokers: Iterable[str], ask: Request, read: Callable[[Response], T]) -> dict[str, T]:
-        """The answers of those that answer. Raises Refused if there are some, and none does."""
+        """The answers of the brokers that answer. Raises Refused if there are brokers and none answers."""
 
         async def one(broker: str) -> T | Refused:
             async with self._turns.setdefault(broker, asyncio.Semaphore(TURNS)):

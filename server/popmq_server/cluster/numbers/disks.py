@@ -9,7 +9,7 @@ from popmq_server.cluster.refusals import Asked
 from popmq_server.contract.commands.numbers import StoreNumbers
 from popmq_server.errors import Refused
 
-#: As brokers write it: Total : 252.0 GiB, Free : 214.4 GiB.
+#: The sizes in a text of a broker, such as "Total : 252.0 GiB, Free : 214.4 GiB".
 _CAPACITY = re.compile(r"Total : ([\d.]+) (\w+), Free : ([\d.]+) (\w+)")
 _UNITS = {unit: 1 << 10 * power for power, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))}
 

@@ -43,7 +43,7 @@ class _Pair(NamedTuple):
 
 
 class Listings:
-    """One for a process."""
+    """Lists topics, groups and subscriptions with their numbers. One for a process."""
 
     def __init__(self, shared: Shared, retries: RetryTopics, waits: Waits) -> None:
         self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups
@@ -76,7 +76,7 @@ class Listings:
         return Rows([found[name] for name in page], after)
 
     async def _listed(self, name: str, configs: Mapping[str, TopicConfig]) -> TopicNumbers:
-        """One of many: its layout is read with those of all, and nothing is written for a topic that has none."""
+        """The row of a topic in a list: its layout was read with all others, and a missing one is not written."""
         topic = known_topic(name, configs.values())
         kept = await self._kept.get(layout.namespace(topic.is_fifo), LISTED_S)
         planned = layout.read_kept(kept.get(topic.broker_name, ""))
@@ -204,7 +204,7 @@ class Listings:
         return await fullest(self._brokers)
 
     async def held(self, query: queries.HeldBy) -> None:
-        """Brokers do not say what they have leased to whom."""
+        """None: brokers do not tell which client has a lease."""
 
     def close(self) -> None:
         """Ends what is being read."""
@@ -213,7 +213,7 @@ class Listings:
 
 
 def _page(rows: list[str], after: str, rows_max: int) -> tuple[list[str], str]:
-    """So many of sorted rows, and the `after` of the next page."""
+    """The first rows of a page, and the `after` of the next page."""
     left = [row for row in rows if row > after] if after else rows
     if not rows_max or len(left) <= rows_max:
         return left, ""
@@ -221,12 +221,12 @@ def _page(rows: list[str], after: str, rows_max: int) -> tuple[list[str], str]:
 
 
 def _shown(topics: Iterable[str]) -> list[str]:
-    """Those of users, as PopMQ calls them, sorted."""
+    """The topics of users, as PopMQ calls them, sorted."""
     return names.shown_topics(topics)
 
 
 def _topic_numbers(topic: Topic, planned: Layout, ends: Mapping[QueuePlace, Ends]) -> TopicNumbers:
-    """Queues whose broker does not answer are left out."""
+    """The numbers of a topic, without queues whose broker does not answer."""
     numbered = sorted(
         (number, *end)
         for place, end in ends.items()

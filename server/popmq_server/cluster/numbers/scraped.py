@@ -19,7 +19,7 @@ FIRST_S = 2.0
 
 
 class Scraped:
-    """One for a process."""
+    """Reads numbers again and again, for scrapes. One for a process."""
 
     def __init__(self, listings: Listings) -> None:
         self._listings = listings
@@ -30,7 +30,7 @@ class Scraped:
         self._begun_s = -LISTED_S
 
     async def numbers(self) -> tuple[list[TopicNumbers], list[GroupNumbers]]:
-        """Of all topics and groups, some seconds old; empty until they are read."""
+        """The numbers of all topics and groups, some seconds old; empty until they are read."""
         first = self._reading is None
         if (self._reading is None or self._reading.done()) and self._loop.time() - self._begun_s >= LISTED_S:
             self._begun_s = self._loop.time()
@@ -47,6 +47,6 @@ class Scraped:
             log.warning("the numbers of topics and groups are not read: %s", refused.message)
 
     def close(self) -> None:
-        """Reads no more."""
+        """Ends the reading."""
         if self._reading is not None:
             self._reading.cancel()

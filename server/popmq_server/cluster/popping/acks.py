@@ -31,7 +31,7 @@ _NO_REASON = "rejected"
 
 
 class Acks:
-    """One for a process."""
+    """Acks and changes of leases, at the broker that each handle names. One for a process."""
 
     def __init__(self, shared: Shared, held: Held, dead: DeadLetters) -> None:
         self._brokers, self._groups, self._handles = shared.brokers, shared.groups, shared.handles
@@ -67,7 +67,7 @@ class Acks:
         return Acked(results, topics)
 
     async def _batch(self, broker: str, group: str, deliveries: Sequence[SignedDelivery]) -> bool:
-        """Acks them; returns whether each has to be asked for alone. Nothing is known after a refusal."""
+        """Acks deliveries in one request. True: it was refused, which tells nothing of each: they are acked alone."""
         known = names.broker_group(group)
         acks = [PopAck(each.topic, each.handle) for each in deliveries]
         try:
@@ -143,7 +143,7 @@ class Acks:
 
 
 def _gone(answer: Response) -> Refused | None:
-    """Of an ack: the queue may have the message no more. Raises BrokerRefused."""
+    """The refusal of an ack if the queue may not have the message any more; None: OK. Raises BrokerRefused."""
     if answer.code == ResponseCode.NO_MESSAGE:
         return lapsed("handles")
     succeeded(answer)

@@ -58,7 +58,7 @@ class Wanted(NamedTuple):
 
     @property
     def broker_group(self) -> str:
-        """As brokers call it."""
+        """The group as brokers call it."""
         return names.broker_group(self.group.name)
 
 
@@ -79,7 +79,7 @@ class _Caller:
 
 
 class Pops:
-    """One for a process."""
+    """Pops of the brokers in turn. One for a process."""
 
     def __init__(self, shared: Shared, dead: DeadLetters, starts: Starts) -> None:
         self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups
@@ -131,7 +131,7 @@ class Pops:
                 return self._answer(wanted, found)
 
     def _wait_until_s(self, wait_ms: int) -> float:
-        """A pop that waits ends before its client gives up."""
+        """When a pop has to end: before its client gives up."""
         left_s = remaining_s()
         now_s = self._loop.time()
         return now_s + (wait_ms / 1000 if left_s is None else min(wait_ms / 1000, max(0.0, left_s - 0.5)))
@@ -148,7 +148,7 @@ class Pops:
         return Wanted(command, topic, group, wanted, command.invisible_ms or own_ms, share_number)
 
     async def _places(self, wanted: Wanted, route: Route) -> dict[str, list[int]]:
-        """The queues to pop of each broker: [-1] for all. Raises Refused."""
+        """The ids of the queues to pop, by broker: [-1] for all. Raises Refused."""
         command = wanted.command
         named = command.queues
         if not named and command.of_queue >= 0 and wanted.share_number and not wanted.topic.is_fifo:
@@ -180,7 +180,7 @@ class Pops:
             if self._room(wanted, found) <= 0:
                 break
         if not found.rows:
-            # A broker that is away comes back; one without the group would never deliver its messages, unnoticed.
+            # A broker that is away comes back; one that lacks the group would keep its messages, and nobody would see.
             lacking = next(filter(lacks_group, refusals), None)
             if lacking is not None or (refusals and len(refusals) == len(brokers)):
                 raise lacking or refusals[0]
@@ -191,7 +191,7 @@ class Pops:
         return 0 if found.rows and size >= wanted.command.max_bytes else wanted.command.max_messages - len(found.rows)
 
     async def _taken(self, wanted: Wanted, broker: str, queue_id: int, found: _Round) -> _Round:
-        """Pops of one broker, until there is enough or it has no more."""
+        """Pops from one broker until the pop is full or the broker has no more messages."""
         while (room := self._room(wanted, found)) > 0:
             asked_for = min(room, MESSAGES_MAX)
             outcome = await self._popped(wanted, broker, queue_id, asked_for)
@@ -273,7 +273,7 @@ class Pops:
         )
 
     def _unheard(self, group: str, task: "asyncio.Task[Popped]") -> None:
-        """The caller has gone: others get its messages at once."""
+        """Gives the messages of a caller that has gone back, so that others get them at once."""
         if task.cancelled() or task.exception() is not None:
             return
         handles = [handle.decode() for handle in task.result().handles if handle]

@@ -20,7 +20,7 @@ from popmq_server.errors import Refused
 
 #: A lease of 0 is 4 s slower at some brokers, and no faster at others.
 RELEASED_MS = 1_000
-#: Of all clients; beyond, the oldest are forgotten, and end by themselves.
+#: Handles of all clients; beyond, the oldest are forgotten, and their leases end by themselves.
 HELD_MAX = 200_000
 
 
@@ -44,7 +44,7 @@ class Held:
             self.remove(next(iter(self._handles)))
 
     def remove(self, handle: str) -> None:
-        """It was acked, released or rejected."""
+        """Forgets a handle: its delivery was acked, released or rejected."""
         found = self._handles.pop(handle, None)
         if found is not None:
             handles = self._of_client[found[0]]
@@ -53,7 +53,7 @@ class Held:
                 del self._of_client[found[0]]
 
     def renamed(self, handle: str, new: str) -> None:
-        """The delivery has another handle now."""
+        """Replaces the handle of a delivery, after a change of its lease."""
         if (found := self._handles.get(handle)) is not None:
             self.remove(handle)
             self.add(found[0], found[1], [(new, found[2])])
@@ -75,17 +75,17 @@ class Held:
 
 
 class SessionLeases:
-    """The contract's calls about them, for what this process delivered."""
+    """The contract's calls about session leases, for messages that this process delivered."""
 
     def __init__(self, shared: Shared, held: Held) -> None:
         self._brokers, self._handles, self._held = shared.brokers, shared.handles, held
 
     async def renew(self, command: RenewSession) -> int:
-        """Their leases are as long as they can be from the start."""
+        """Does nothing: session leases have their full length from the start."""
         return 0
 
     async def release(self, command: ReleaseSession) -> int:
-        """The client has ended: others get its messages. What a broker refuses comes again after its lease."""
+        """Releases the messages of a client that has ended. If a broker refuses, they come again after their leases."""
         held = self._held.leave(command.client)
 
         async def one(each: tuple[str, str]) -> None:
@@ -97,7 +97,7 @@ class SessionLeases:
         return len(held)
 
     async def handle_of(self, query: queries.SessionHandle) -> str:
-        """ "" also for what another gateway delivered: then the client's repeat ends."""
+        """The handle of a message by its id; "" if another gateway delivered it, and the client stops repeating."""
         return self._held.handle_of(query.client, query.group, query.message_id)
 
 

@@ -15,12 +15,12 @@ from popmq_server.cluster.layout import QueuePlace
 from popmq_server.cluster.pulling.positions import Positions
 from popmq_server.values.records import Group
 
-#: Of a group, when it was created, and its topic.
+#: A group, the time of its creation, and a topic.
 _Key = tuple[str, int, str]
 
 
 class Starts:
-    """One for a process: it remembers which groups have begun."""
+    """Begins groups in topics that they have not read, and remembers which ones have begun. One for a process."""
 
     def __init__(self, topics: Topics, positions: Positions) -> None:
         self._topics, self._positions = topics, positions

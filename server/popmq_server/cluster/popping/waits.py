@@ -22,12 +22,12 @@ from popmq_server.cluster.brokers import Brokers
 from popmq_server.cluster.refusals import Asked
 from popmq_server.errors import Refused
 
-#: How long one request is parked: not all that makes a message ready wakes it.
+#: How long one request is parked: some ways in which a message becomes ready do not wake it.
 PARKED_MS, PARKED_OLD_MS = 10_000, 2_000
-#: Between requests that were answered too soon, or refused.
+#: Pause after a request that was answered too soon, or refused.
 PAUSE_S = 0.25
 _EMPTY_FIRST_S, _EMPTY_MOST_S = 0.02, 0.5
-#: How long the first in line may take to look.
+#: Seconds that the first call in the line may take to look.
 _LOOK_S = 1.0
 
 
@@ -41,18 +41,18 @@ class LineKey(NamedTuple):
 
 
 class _Line:
-    """Those that wait at one broker, in the order of their coming."""
+    """The calls that wait at one broker, in their order."""
 
     def __init__(self) -> None:
         self.waiting: OrderedDict[asyncio.Future[LineKey | None], None] = OrderedDict()
         self.task: asyncio.Task[None] | None = None
         self.looked = asyncio.Event()
-        #: The pause before the next request, since those that looked found nothing; 0 = they did.
+        #: The pause before the next request, because calls that looked found nothing; 0: they found messages.
         self.pause_s = 0.0
 
 
 class Waits:
-    """One for a process."""
+    """Calls that wait for messages. One for a process."""
 
     def __init__(self, brokers: Brokers, parked_ms: int = PARKED_MS) -> None:
         self._brokers = brokers
@@ -93,7 +93,7 @@ class Waits:
             line = self._lines.setdefault(key, _Line())
             line.waiting[waiter] = None
             if line.task is None:
-                # It serves all that wait: without the deadline of the first of them.
+                # Without the deadline of the call that begins it: it serves all calls that wait.
                 line.task = self._loop.create_task(self._serve(key, line), context=contextvars.Context())
         try:
             async with asyncio.timeout_at(until_s):
@@ -109,7 +109,7 @@ class Waits:
                 line.waiting.pop(waiter, None)
 
     def looked(self, key: LineKey, found: int, rest: int = 0) -> None:
-        """Whoever was told of `key` has looked. `rest`: messages that are left there; as many others look now."""
+        """The call that was told of `key` says that it has looked. `rest`: messages left; as many other calls look."""
         line = self._lines.get(key)
         if line is None:
             return
@@ -120,7 +120,7 @@ class Waits:
         line.looked.set()
 
     def _tell(self, key: LineKey, line: _Line) -> bool:
-        """Tells the first in line."""
+        """Tells the first call in the line."""
         while line.waiting:
             waiter, _ = line.waiting.popitem(last=False)
             if not waiter.done():

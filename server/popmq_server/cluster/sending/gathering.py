@@ -60,7 +60,7 @@ def planned(messages: Sequence[tuple[str, BrokerMessage]], bytes_max: int = batc
 
 def _of_topic(topic: str, messages: Iterable[tuple[int, BrokerMessage]], bytes_max: int) -> list[Gathered]:
     found: list[Gathered] = []
-    room = -1  # of the last request, if it may take another message
+    room = -1  # bytes left in the last request; -1: it takes no other message
     for place, message in messages:
         last = found[-1] if found and room >= 0 else None
         entry = _entry(message, last.messages[0].born_ms if last else message.born_ms)
@@ -77,7 +77,7 @@ def _of_topic(topic: str, messages: Iterable[tuple[int, BrokerMessage]], bytes_m
 
 
 def _entry(message: BrokerMessage, born_ms: int) -> Entry:
-    """In a batch. The request has one time of birth for all; a message with another one has it as a property."""
+    """A message's entry in a batch. The request has one born time; a message with another one has it as a property."""
     if message.born_ms == born_ms:
         return Entry(message.body, message.text)
     return Entry(message.body, f"{message.text}{own.BORN}\x01{message.born_ms}\x02")

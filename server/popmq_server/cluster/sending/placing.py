@@ -13,7 +13,7 @@ from popmq_remoting.errors import BrokerRefused, DeadlineOver
 from popmq_server.cluster.layout import QueuePlace
 
 AVOID_S = 1.0
-#: Codes of a broker that has stored nothing, and where another one may.
+#: Codes that say that this broker stored nothing, and that another one may take the message.
 _ELSEWHERE = frozenset(
     (
         *(ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT_EXIST),
@@ -23,7 +23,7 @@ _ELSEWHERE = frozenset(
 
 
 class Placing:
-    """One for a process."""
+    """Chooses broker and queue of each send. One for a process."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -42,12 +42,12 @@ class Placing:
             yield QueuePlace(broker, turn // len(brokers) % route.queues[broker].write)
 
     def failed(self, broker: str) -> None:
-        """A send to it failed."""
+        """Leaves a broker out for a while: a send to it failed."""
         self._avoided[broker] = self._loop.time() + AVOID_S
 
 
 def may_go_elsewhere(error: RemotingError) -> bool:
-    """Whether surely nothing was stored, and another broker may store it."""
+    """Whether the failed send surely stored nothing, and another broker may store the message."""
     if isinstance(error, BrokerRefused):
         return error.code in _ELSEWHERE
     return isinstance(error, Unreachable | TooBusy) or (isinstance(error, DeadlineOver) and not error.maybe_done)

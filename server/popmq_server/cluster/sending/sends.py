@@ -50,7 +50,7 @@ class Numbered(NamedTuple):
 
 
 class Sends:
-    """One for a process."""
+    """Carries out Send. One for a process."""
 
     def __init__(self, shared: Shared) -> None:
         self._brokers, self._topics, self._layouts = shared.brokers, shared.topics, shared.layouts
@@ -134,7 +134,7 @@ class Sends:
     # ── Many messages of one call ────────────────────────────────────────────────────────────────────────────────────
 
     async def _many(self, topic: KnownTopic, prepared: Sequence[Numbered], places: list[Place | Refused]) -> None:
-        """Fills in the places."""
+        """Sends the messages of a call, and fills in their places."""
         route = await self._topics.route(topic.name)
         plain = [each for each in prepared if each.message.is_plain]
         single = [each for each in prepared if not each.message.is_plain and not each.extra.message_group]
@@ -169,7 +169,7 @@ class Sends:
     async def _batches(
         self, topic: KnownTopic, route: Route, messages: Sequence[Numbered], places: list[Place | Refused]
     ) -> None:
-        """All of them in one queue while its broker takes them."""
+        """Sends plain messages in batches, all to one queue while its broker takes them."""
         fixed: QueuePlace | None = None
         for each in gathering.planned([(topic.broker_name, message) for _, message, _ in messages]):
             stored: Sequence[Place | Refused]
@@ -199,7 +199,7 @@ class Sends:
             asked, queue_id = Asked(place.broker, topic.name), place.queue_id
             if topic.settings.type == "PRIORITY":
                 queue_id = priority.queue_of(extra.priority, route.queues[place.broker].write)
-            # Before the send: what is stored has an answer that says where.
+            # Before the send: once messages are stored, the answer must name their places.
             number = await self._layouts.number(topic, place.broker, queue_id)
             target = SendTarget(topic.broker_name, topic.broker_name, queue_id, place.broker)
             try:
@@ -219,7 +219,7 @@ class Sends:
     async def _singly(
         self, topic: KnownTopic, route: Route, gathered: Gathered, place: QueuePlace
     ) -> list[Place | Refused]:
-        """One code answered for a batch, and it is about one of its messages: each gets its own."""
+        """Sends each message of a batch alone: the one code of the batch is about one of its messages."""
         found = list[Place | Refused]()
         for message in gathered.messages:
             (alone,) = gathering.planned([(topic.broker_name, message)])
@@ -258,7 +258,7 @@ def _is_of_one(error: RemotingError) -> bool:
 
 
 def _again(refused: Refused) -> Refused:
-    """The same for another caller: an exception has one traceback."""
+    """A copy of a refusal for another caller: an exception has one traceback."""
     return Refused(
         refused.code,
         refused.message,

@@ -42,7 +42,7 @@ class Handles:
         self._secrets = secrets
 
     def write(self, delivery: SignedDelivery, group: str) -> bytes:
-        """Its text, as ASCII bytes. Raises BadFormat for a handle that no broker gives."""
+        """The handle's text, as ASCII bytes. Raises BadFormat for a handle that no broker gives."""
         return self._secrets.sign(_KIND, _content(delivery), group.encode())
 
     def read(self, text: str, group: str, field: str = "handle") -> SignedDelivery:

@@ -37,7 +37,7 @@ class UnknownSecret(BadText):
 
 
 class Secrets:
-    """The first one signs; all of them are accepted."""
+    """The secrets of a gateway: the first one signs; all of them are accepted."""
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
         keys = [hashlib.blake2b(secret, person=b"popmq-secret").digest() for secret in secrets]
@@ -49,11 +49,11 @@ class Secrets:
 
     @property
     def count(self) -> int:
-        """How many are accepted."""
+        """The number of accepted secrets."""
         return len(self._keys)
 
     def replace(self, other: "Secrets") -> None:
-        """Takes those of the other one from now on: the file was replaced."""
+        """Takes over the secrets of `other`: the file was replaced."""
         self._keys, self._id = other._keys, other._id
 
     def sign(self, kind: bytes, content: bytes, scope: bytes = b"") -> bytes:

@@ -316,7 +316,7 @@ class EmbeddedEngine(InPieces):
         return await self.consumers.assignment(asked)
 
     async def ask_client(self, asked: AskClient) -> ClientAnswer:
-        """All clients are connected to this process, whose protocols ask them."""
+        """Raises Refused: protocols ask a connected client themselves, and no other process has clients."""
         raise client_not_found(asked.client)
 
     async def heartbeat(self, beat: Heartbeat) -> int:

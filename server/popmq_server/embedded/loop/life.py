@@ -47,7 +47,7 @@ class EmbeddedLife:
         await self.engine.run(StoreState())
 
     async def ready(self) -> None:
-        """As alive: its start is over before the ports open."""
+        """As `alive`: the engine has started before the ports open."""
         await self.alive()
 
     def reload(self) -> list[str]:

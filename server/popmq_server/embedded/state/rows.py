@@ -83,7 +83,7 @@ NAMES = RowFormat(packed_keys("name", _NAME, U32.pack, u32).store, _read_names)
 
 
 def ends(store: StoreChange) -> RowFormat:
-    """The ends of the queues. `State` loads both, by topic."""
+    """The format of the ends of queues. `State` loads them itself, by topic."""
     return RowFormat(store, lambda _: iter(()))
 
 

@@ -173,7 +173,7 @@ class Table(Generic[K, V]):
 
 
 def changed(tables: "list[C]") -> "list[C]":
-    """Those with uncommitted changes. Each commit needs this up to three times, so it makes no call per table."""
+    """The tables with uncommitted changes. Each commit asks up to three times, so this makes no call per table."""
     return [table for table in tables if table._layer]
 
 

@@ -212,7 +212,7 @@ class Workers:
         return (await asyncio.to_thread(self._healthy)).good
 
     async def waits_for(self) -> str:
-        """As of Serving."""
+        """As `Serving.waits_for`, of all workers."""
         found = await asyncio.to_thread(self._ready)
         return "" if found.good else found.said
 

@@ -176,7 +176,7 @@ def _names(request: object, call: RocketmqCall) -> tuple[str, str]:
 
 
 def _over(refused: Refused) -> Refused:
-    """The refusal for each handle when a request was refused: handles of a deleted group are lapsed. Else raises it."""
+    """The refusal of each handle in a request that was refused because its group is gone. Raises any other one."""
     if refused.code != "GROUP_NOT_FOUND":
         raise refused
     return lapsed("receipt_handle")

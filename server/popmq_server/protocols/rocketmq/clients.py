@@ -77,7 +77,7 @@ class Client:
 
 
 class ConnectedClients:
-    """All clients, for one event loop."""
+    """The clients that are connected to one event loop."""
 
     def __init__(self, engine: CheckStreams, clock: Clock, keys: Keys | None = None) -> None:
         self._engine = engine

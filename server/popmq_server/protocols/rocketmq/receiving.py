@@ -226,7 +226,7 @@ class ReceiveService(RocketmqServicer):
         if call.on_arrival is None:
             self._deliveries.end(delivery)
             return
-        handles, sizes = _handles(popped), [len(row[0]) for row in popped.rows]  # not the messages: it may take long
+        handles, sizes = _handles(popped), [len(row[0]) for row in popped.rows]  # messages are not kept
         largest = sizes.index(max(sizes))
         caller = contextvars.copy_context()  # of this call, with the access key that the engine checks
         call.on_arrival(lambda arrival: caller.run(self._followed, command, handles, largest, delivery, arrival))

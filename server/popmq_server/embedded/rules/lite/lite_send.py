@@ -23,7 +23,7 @@ class LitePlacing(Placing):
         return lite_topic if isinstance(lite_topic, Refused) else None
 
     def make_visible(self, messages: list[tuple[int, Outgoing]]) -> list[Place]:
-        """The same for lite topics, which exist by now: those of one lite topic together."""
+        """As in Placing: stores the messages of each lite topic together. The lite topics exist by now."""
         names: dict[str, list[int]] = {}
         for rank, (_, message) in enumerate(messages):
             names.setdefault((message.extra or NO_EXTRA).lite_topic, []).append(rank)
