@@ -142,7 +142,7 @@ def _title(client: popmq.Client, screen: Screen, numbers: Numbers) -> str:
 
 @contextmanager
 def _keys() -> Iterator[int]:
-    """The terminal, reading single keys; as it was before at the end."""
+    """Switches the terminal to single keys, and back at the end; gives its file number."""
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
     try:

@@ -112,7 +112,7 @@ class RecentCalls:
             del self._uses[use.name]
 
     def listed(self, group: str = "") -> list[RecentCaller]:
-        """A row for each client and group; of one group, or of all and what was sent."""
+        """A row for each client and group. `group` "": of all groups, and a row for each client that sent."""
         self._drop_old()
         known = _clients(self._uses.values())
         rows: dict[tuple[str, ...], RecentCaller] = {}
