@@ -172,10 +172,10 @@ test-cluster: setup ## the remoting client and gateways beside a real RocketMQ (
 
 chaos: setup ## the kill -9 and power-cut campaigns, whole
 	@echo "chaos: whole campaigns"
-	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0 --ignore tests/cluster
+	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0 --ignore tests/crash/cluster
 
 chaos-cluster: setup ## gateways and brokers of a RocketMQ cluster killed, stopped and restarted under load (20 minutes; Java 17 and Maven)
-	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0 tests/cluster
+	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0 tests/crash/cluster
 
 search: setup ## STEPS=500000 of all random machines against their models, from SEED on
 	@echo "search: $(or $(STEPS),100000) steps; a finding ends it, and is told with the line that repeats it"

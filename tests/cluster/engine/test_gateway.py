@@ -97,9 +97,9 @@ async def test_a_rejected_message_is_a_dead_letter_with_its_reason() -> None:
         (handle,) = handles(await pop(engine))
         change = do.Change(handle, "reject", reason="no such customer")
         assert await engine.execute(do.ChangeInvisibleTime(GROUP, (change,))) == [do.Changed(0, True)]
-        (letter,) = fake.brokers["a"].log.topics["%DLQ%shop%bill"].queues[0]
-        assert letter.body == b"1"
-        assert "no such customer" in letter.properties
+        (dead_letter,) = fake.brokers["a"].log.topics["%DLQ%shop%bill"].queues[0]
+        assert dead_letter.body == b"1"
+        assert "no such customer" in dead_letter.properties
         await passed(70.0)
         assert (await pop(engine)).rows == []
 

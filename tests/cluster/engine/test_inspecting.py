@@ -153,6 +153,6 @@ async def test_dead_letters_and_retries_are_browsed_too() -> None:
         await engine.execute(do.SendBack(TOPIC, GROUP, asked))
         fake.register()
         ((data, *_),) = (await browse(engine, f"%DLQ%{GROUP}", 0, 0)).rows
-        letter = pb.Message.FromString(data).dead_letter
-        assert (letter.topic, letter.queue, letter.offset, letter.attempts, letter.reason) == (TOPIC, 0, 0, 1, "why")
+        buried = pb.Message.FromString(data).dead_letter
+        assert (buried.topic, buried.queue, buried.offset, buried.attempts, buried.reason) == (TOPIC, 0, 0, 1, "why")
         assert said((await browse(engine, f"%RETRY%{GROUP}+{TOPIC}", 0, 0)).rows) == [(b"2", 0, 0, 2)]

@@ -254,9 +254,9 @@ def test_a_dead_letter_is_the_message_with_its_origin_and_reason(message: pb.Mes
     message.ClearField("transaction")
     message.ClearField("check_after_ms")
     before = stored(sent(message), reconsume_times=16)
-    letter = dead_letter(before, properties.read(before.properties) | {"POP_CK": "1 2"}, death())
-    assert "POP_CK" not in letter.properties
-    shown = delivered(stored(letter, "%DLQ%shop%bill"))
+    buried = dead_letter(before, properties.read(before.properties) | {"POP_CK": "1 2"}, death())
+    assert "POP_CK" not in buried.properties
+    shown = delivered(stored(buried, "%DLQ%shop%bill"))
     assert shown.dead_letter == pb.DeadLetter(
         topic="shop.orders", queue=3, offset=42, attempts=17, first_pop_ms=5_000, last_client="client-1",
         reason="no such order", dead_ms=9_000,
@@ -267,9 +267,9 @@ def test_a_dead_letter_is_the_message_with_its_origin_and_reason(message: pb.Mes
 
 def test_a_reason_is_cut_where_the_message_leaves_no_room_and_has_no_separators() -> None:
     full = stored(sent(pb.Message(message_id="id", body=b"b", properties={"a": "x" * 31_000})))
-    letter = dead_letter(full, properties.read(full.properties), death(reason="\x01ü" * 2_000))
-    assert 31_743 < len(letter.text.encode()) <= 32_767
-    reason = delivered(stored(letter, "%DLQ%g")).dead_letter.reason
+    buried = dead_letter(full, properties.read(full.properties), death(reason="\x01ü" * 2_000))
+    assert 31_743 < len(buried.text.encode()) <= 32_767
+    reason = delivered(stored(buried, "%DLQ%g")).dead_letter.reason
     assert 0 < len(reason) < 2_000
     assert {*reason} == {" ", "ü"}
 

@@ -211,8 +211,8 @@ async def test_what_is_sent_back_comes_again_after_its_delay_with_its_attempts_u
         (result,) = await engine.execute(do.SendBack(rig.topic, rig.group, (do.SentBack(0, 1, retry=True),)))
         assert isinstance(result, do.Changed)
         assert result.dead_lettered
-        letters = [letter.dead_letter for letter in await dead(engine, rig, 2)]
-        assert sorted((each.offset, each.attempts, each.reason, each.last_client) for each in letters) == [
+        dead_letters = [buried.dead_letter for buried in await dead(engine, rig, 2)]
+        assert sorted((each.offset, each.attempts, each.reason, each.last_client) for each in dead_letters) == [
             (1, 2, "no attempts left", ""),
             (2, 1, "no such customer", "worker-1"),
         ]

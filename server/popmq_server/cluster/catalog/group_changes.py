@@ -70,8 +70,8 @@ class GroupChanges:
         known, asked, at = names.broker_group(name), Asked("", group=name), list(brokers)
         group = groups.create_group(_config(known, settings))
         whole(await self._brokers.of_each(at, lambda _: group, succeeded, asked))
-        letters = topics.create_topic(TopicConfig(dead_letter_topic(known), 1, 1))
-        whole(await self._brokers.of_each(at, lambda _: letters, succeeded, asked))
+        dead_letters = topics.create_topic(TopicConfig(dead_letter_topic(known), 1, 1))
+        whole(await self._brokers.of_each(at, lambda _: dead_letters, succeeded, asked))
 
     async def update(self, command: do.UpdateGroup) -> Group:
         """Raises Refused INVALID_FIELD, GROUP_NOT_FOUND, UNAVAILABLE."""

@@ -83,16 +83,16 @@ class Redrives:
         group = await self._groups.get(command.group)
         done = Redriven({}, [])
         try:
-            letters = await self._topics.get(dead_letter_topic(group.name))
+            dead_topic = await self._topics.get(dead_letter_topic(group.name))
         except Refused as refused:
             if refused.code != "TOPIC_NOT_FOUND":
                 raise
             _add_missing(done, command)
             return done
-        places = (await self._layouts.of(letters)).places
+        places = (await self._layouts.of(dead_topic)).places
         if not (command.offsets or command.message_ids):
             for place in places:
-                await self._all(command, group, letters, place, done)
+                await self._all(command, group, dead_topic, place, done)
             return done
         if command.offsets and len(places) > 1:
             raise invalid(
@@ -100,54 +100,54 @@ class Redrives:
                 field="offsets",
                 action="name them by their message ids",
             )
-        chosen = await self._at(letters, places, command.offsets, done)
-        chosen += await self._with_ids(letters, places, command, done)
+        chosen = await self._at(dead_topic, places, command.offsets, done)
+        chosen += await self._with_ids(dead_topic, places, command, done)
         await self._piece(command, group, chosen, done)
         return done
 
     # ── Which dead letters ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def _all(
-        self, command: Redrive, group: Group, letters: KnownTopic, place: QueuePlace, done: Redriven
+        self, command: Redrive, group: Group, dead_topic: KnownTopic, place: QueuePlace, done: Redriven
     ) -> None:
         """Redrives those of one queue that were there at the start, from the kept position on."""
-        (committed,) = await self._positions.committed(letters, "", [place])
-        (ends,) = await self._positions.ends(letters, [place])
+        (committed,) = await self._positions.committed(dead_topic, "", [place])
+        (ends,) = await self._positions.ends(dead_topic, [place])
         (at,) = position([committed], [ends]) or [ends.least]
         chooses = bool(command.topic) or command.reason is not None
         while at < ends.most:
-            found = await self._reader.some(letters, place, at, PIECE)
+            found = await self._reader.some(dead_topic, place, at, PIECE)
             found = [each for each in found if each.queue_offset < ends.most]
             await self._piece(command, group, [_letter(each) for each in found], done)
             at = found[-1].queue_offset + 1 if found else ends.most
             if not chooses:
-                await self._positions.put(letters, "", {place: at})
+                await self._positions.put(dead_topic, "", {place: at})
 
     async def _at(
-        self, letters: KnownTopic, places: Iterable[QueuePlace], offsets: Iterable[int], done: Redriven
+        self, dead_topic: KnownTopic, places: Iterable[QueuePlace], offsets: Iterable[int], done: Redriven
     ) -> list[_Letter]:
         found = list[_Letter]()
         for place in places:
             for offset in dict.fromkeys(offsets):
-                stored = await self._reader.at(letters, place, offset)
+                stored = await self._reader.at(dead_topic, place, offset)
                 if stored is None:
-                    _fail(done, offset, "", _not_there(letters.name, offset, "does not exist"))
+                    _fail(done, offset, "", _not_there(dead_topic.name, offset, "does not exist"))
                 else:
                     found.append(_letter(stored))
         return found
 
     async def _with_ids(
-        self, letters: KnownTopic, places: Iterable[QueuePlace], command: Redrive, done: Redriven
+        self, dead_topic: KnownTopic, places: Iterable[QueuePlace], command: Redrive, done: Redriven
     ) -> list[_Letter]:
         """The newest of each id: the others were redriven, or the message would not have died again."""
         found = dict[str, StoredMessage]()
 
         async def one(message_id: str) -> None:
             for place in places:
-                request = pulling.query_message(letters.broker_name, message_id, PIECE, 0, _LAST_MS, unique=True)
-                asked = Asked(place.broker, letters.name)
+                request = pulling.query_message(dead_topic.broker_name, message_id, PIECE, 0, _LAST_MS, unique=True)
+                asked = Asked(place.broker, dead_topic.name)
                 for each in await self._brokers.call(asked, request, popping.messages):
-                    if each.topic != letters.broker_name or _letter(each).message_id != message_id:
+                    if each.topic != dead_topic.broker_name or _letter(each).message_id != message_id:
                         continue
                     if message_id not in found or each.stored_ms >= found[message_id].stored_ms:
                         found[message_id] = each
@@ -159,60 +159,60 @@ class Redrives:
 
     # ── Their delivery ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _piece(self, command: Redrive, group: Group, letters: list[_Letter], done: Redriven) -> None:
+    async def _piece(self, command: Redrive, group: Group, those: list[_Letter], done: Redriven) -> None:
         """Redrives those that have the topic and reason of the command. Raises Refused if a broker does not answer."""
         named = bool(command.offsets or command.message_ids)
         wanted = list[_Letter]()
-        for letter in letters:
-            if other := _other_than(command, letter):
+        for dead_letter in those:
+            if other := _other_than(command, dead_letter):
                 if named:
-                    _fail(done, letter.stored.queue_offset, letter.message_id, _unwanted(letter, other))
+                    _fail(done, dead_letter.stored.queue_offset, dead_letter.message_id, _unwanted(dead_letter, other))
                 continue
-            wanted.append(letter)
-        fifo = [letter for letter in wanted if "__SHARDINGKEY" in letter.said]
+            wanted.append(dead_letter)
+        fifo = [dead_letter for dead_letter in wanted if "__SHARDINGKEY" in dead_letter.said]
 
-        async def one(letter: _Letter) -> None:
+        async def one(dead_letter: _Letter) -> None:
             try:
-                await self._deliver(group, letter)
+                await self._deliver(group, dead_letter)
             except Refused as refused:
                 if refused.retryable:
                     raise
-                _fail(done, letter.stored.queue_offset, letter.message_id, refused)
+                _fail(done, dead_letter.stored.queue_offset, dead_letter.message_id, refused)
             else:
-                done.topics[letter.origin] = done.topics.get(letter.origin, 0) + 1
+                done.topics[dead_letter.origin] = done.topics.get(dead_letter.origin, 0) + 1
 
-        for letter in fifo:  # one after the other, in their order
-            await one(letter)
-        await in_lanes([letter for letter in wanted if "__SHARDINGKEY" not in letter.said], one)
+        for dead_letter in fifo:  # one after the other, in their order
+            await one(dead_letter)
+        await in_lanes([dead_letter for dead_letter in wanted if "__SHARDINGKEY" not in dead_letter.said], one)
 
-    async def _deliver(self, group: Group, letter: _Letter) -> None:
-        if not letter.origin:
-            raise _unwanted(letter, "names no topic that it is from")
-        topic = await self._topics.get(letter.origin)
+    async def _deliver(self, group: Group, dead_letter: _Letter) -> None:
+        if not dead_letter.origin:
+            raise _unwanted(dead_letter, "names no topic that it is from")
+        topic = await self._topics.get(dead_letter.origin)
         pulls = (await self._modes.of(topic, group.name)).pulls
         try:
-            message = self._again(letter) if pulls else redriven(letter.stored, letter.said, group.name)
+            message = self._again(dead_letter) if pulls else redriven(dead_letter.stored, dead_letter.said, group.name)
         except (BadFormat, ValueError) as bad:
-            raise _unwanted(letter, f"cannot be stored again: {bad}") from None
+            raise _unwanted(dead_letter, f"cannot be stored again: {bad}") from None
         if pulls:
             await self._redelivery.to_retry(self._retries.of(group, topic), message, 0)
         else:
             await self._redelivery.to_topic(topic, message, 0)
 
-    def _again(self, letter: _Letter) -> BrokerMessage:
-        queue, offset = (int(letter.said.get(name, "0")) for name in (own.ORIGIN_QUEUE, own.ORIGIN_OFFSET))
-        return sent_back(letter.stored, letter.said, Origin(queue, offset, self._now_ms(), "", _REASON, 0))
+    def _again(self, dead_letter: _Letter) -> BrokerMessage:
+        queue, offset = (int(dead_letter.said.get(name, "0")) for name in (own.ORIGIN_QUEUE, own.ORIGIN_OFFSET))
+        return sent_back(dead_letter.stored, dead_letter.said, Origin(queue, offset, self._now_ms(), "", _REASON, 0))
 
 
 def _letter(stored: StoredMessage) -> _Letter:
     return _Letter(stored, properties.read(stored.properties))
 
 
-def _other_than(command: Redrive, letter: _Letter) -> str:
+def _other_than(command: Redrive, dead_letter: _Letter) -> str:
     """Why a command does not want this dead letter; "" if it does."""
-    if command.topic not in ("", letter.origin):
-        return f"came from topic {letter.origin!r}"
-    if command.reason not in (None, found := headline(letter.said.get(own.REASON, ""))):
+    if command.topic not in ("", dead_letter.origin):
+        return f"came from topic {dead_letter.origin!r}"
+    if command.reason not in (None, found := headline(dead_letter.said.get(own.REASON, ""))):
         return f"has the reason {found!r}"
     return ""
 
@@ -230,8 +230,8 @@ def _fail(done: Redriven, offset: int, message_id: str, why: Refused) -> None:
         done.failures.append(Failure(offset, message_id, why))
 
 
-def _unwanted(letter: _Letter, how: str) -> Refused:
-    return _not_there(names.shown(letter.stored.topic), letter.stored.queue_offset, how)
+def _unwanted(dead_letter: _Letter, how: str) -> Refused:
+    return _not_there(names.shown(dead_letter.stored.topic), dead_letter.stored.queue_offset, how)
 
 
 def _not_there(topic: str, offset: int, how: str) -> Refused:

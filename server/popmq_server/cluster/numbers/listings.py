@@ -150,7 +150,7 @@ class Listings:
         again = [each for each in retries if each in read]
         if mode.pulls:
             again.append(names.retry_topic(pair.group, pair.topic))
-        letters = await self._counts.ends(dead_letter_topic(group), within_s)
+        dead_letters = await self._counts.ends(dead_letter_topic(group), within_s)
         return GroupNumbers(
             group=pair.group,
             topic=pair.topic,
@@ -158,7 +158,7 @@ class Listings:
             in_flight=None,
             retry=sum([await self._left(each, read, within_s, _brokers(read.get(each, {}))) for each in again]),
             backoff=None,
-            dead=sum(ends.most - ends.least for ends in letters.values()),
+            dead=sum(ends.most - ends.least for ends in dead_letters.values()),
             acked=None,
             dropped=None,
             quarantined=None,

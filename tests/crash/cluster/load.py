@@ -22,6 +22,7 @@ from typing import NamedTuple
 import popmq
 
 INVISIBLE_S = 20.0
+POP_WAIT_S = 0.5
 #: Of a delivery that comes while another's lease ends: clocks of client and broker differ by a round trip.
 SLACK_S = 0.5
 #: A call tries for so long.
@@ -45,11 +46,13 @@ class Histories:
     seen: dict[str, list[Seen]] = field(default_factory=lambda: defaultdict(list))
     acked: dict[str, float] = field(default_factory=dict)
     refused: list[tuple[str, str]] = field(default_factory=list)
-    #: Times of answers: sends, pops, acks.
+    #: Times of answers while there was load: sends, pops, acks.
     answers: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    stopped: threading.Event = field(default_factory=threading.Event)
 
     def note(self, kind: str) -> None:
-        self.answers[kind].append(time.monotonic())
+        if not self.stopped.is_set():
+            self.answers[kind].append(time.monotonic())
 
 
 class Load:
@@ -81,6 +84,7 @@ class Load:
     def finish(self, drain_s: float) -> None:
         """Ends the producers; the consumers go on until all has come and is acked, at most so long."""
         self._stop.set()
+        self.histories.stopped.set()
         for thread in self._producers:
             thread.join()
         until_s = time.monotonic() + drain_s
@@ -119,7 +123,7 @@ class Load:
         with popmq.Client(self._endpoint, timeouts=popmq.Timeouts.all(CALL_S)) as client:
             while not self._drained.is_set():
                 try:
-                    found = client.pop(self._topic, self._group, wait=2.0, invisible=INVISIBLE_S)
+                    found = client.pop(self._topic, self._group, wait=POP_WAIT_S, invisible=INVISIBLE_S)
                 except popmq.PopMQError:
                     continue
                 at_s = time.monotonic()

@@ -33,7 +33,7 @@ def rows(pulled: do.Pulled) -> list[tuple[bytes, int, int]]:
     return [(pb.Message.FromString(row[0]).body, row[3], row[4]) for row in pulled.rows]
 
 
-def letters(fake: FakeCluster) -> list[Record]:
+def dead_letters(fake: FakeCluster) -> list[Record]:
     topics = [broker.log.topics.get("%DLQ%shop%bill") for broker in fake.brokers.values()]
     return [record for topic in topics if topic for record in topic.queues[0]]
 
@@ -88,10 +88,10 @@ async def test_the_attempts_count_on_until_the_message_is_a_dead_letter() -> Non
         assert await back(engine, do.SentBack(0, 0, retry=True, delay_ms=0)) == ["OK"]
         assert rows(await retries(engine)) == [(b"1", 0, 2), (b"1", 1, 3)]
         assert await back(engine, do.SentBack(0, 1, retry=True, reason="gave up")) == ["DEAD"]
-        (letter,) = letters(fake)
+        (dead_letter,) = dead_letters(fake)
         page = await engine.execute(do.QueryOffsets(TOPIC))
         assert len(page) == 4
-        said = dict(entry.split("\x01") for entry in letter.properties.split("\x02") if entry)
+        said = dict(entry.split("\x01") for entry in dead_letter.properties.split("\x02") if entry)
         assert (said["DLQ_ORIGIN_TOPIC"], said["__popmq_origin_queue"], said["__popmq_origin_offset"]) == (
             *("shop%orders", "3", "1"),
         )
@@ -114,7 +114,10 @@ async def test_a_consumer_may_reject_count_by_itself_or_allow_less() -> None:
         )
         assert await back(engine, *asked) == ["DEAD", "DEAD", "DEAD", "OK"]
         assert rows(await retries(engine)) == [(b"3", 0, 5)]
-        assert [letter.property("__popmq_reason") for letter in letters(fake)] == ["", *["no attempts left"] * 2]
+        assert [dead_letter.property("__popmq_reason") for dead_letter in dead_letters(fake)] == [
+            "",
+            *["no attempts left"] * 2,
+        ]
 
 
 @jumping

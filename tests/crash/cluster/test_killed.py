@@ -15,9 +15,9 @@ import pytest
 
 import popmq
 from harness.rocketmq_cluster import RocketMQCluster
-from tests.cluster.chaos.balancer import Balancer
-from tests.cluster.chaos.gateway_process import GatewayProcess
-from tests.cluster.chaos.load import Judged, Load, judged
+from tests.crash.cluster.balancer import Balancer
+from tests.crash.cluster.gateway_process import GatewayProcess
+from tests.crash.cluster.load import Judged, Load, judged
 from tests.crash.conftest import Scale
 
 pytestmark = pytest.mark.chaos

@@ -1,5 +1,0 @@
-"""Scale and tables of campaigns."""
-
-from tests.crash.conftest import pytest_terminal_summary, scale, show
-
-__all__ = ["pytest_terminal_summary", "scale", "show"]
