@@ -120,6 +120,11 @@ def runtime_info() -> Request:
     return request(RequestCode.GET_BROKER_RUNTIME_INFO)
 
 
+def replication() -> Request:
+    """Answered by bodies.members(answer): inSyncSlaveNums, and haConnectionInfo, a list of connected replicas."""
+    return request(RequestCode.GET_BROKER_HA_STATUS)
+
+
 def broker_config() -> Request:
     """Answered by `properties_of`: all settings of the broker."""
     return request(RequestCode.GET_BROKER_CONFIG)

@@ -41,6 +41,8 @@ class FakeBroker(FakeServer):
         self.pops = Pops(self.log, name, self._has_group, acl=bool(secrets))
         self.timers = Timers(self.log, name)
         self.version = version
+        #: Whether each replica has all that it has.
+        self.replicas: list[bool] = []
         self.disk = "Total : 100.0 GiB, Free : 75.0 GiB."
         #: How long a message is stored before it is found by a key.
         self.index_lag_ms = 0
@@ -73,6 +75,7 @@ class FakeBroker(FakeServer):
             RequestCode.GET_TOPIC_STATS_INFO: self._topic_stats,
             RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime,
             RequestCode.GET_BROKER_CONFIG: self._config,
+            RequestCode.GET_BROKER_HA_STATUS: self._replication,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._create_group,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._groups,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete_group,
@@ -154,8 +157,18 @@ class FakeBroker(FakeServer):
         return f'{{"offsetTable":{{{",".join(entries)}}}}}'.encode()
 
     def _runtime(self, client: Client, request: Request) -> Response:
-        said = {"brokerVersionDesc": self.version, "brokerVersion": "479", "commitLogDirCapacity": self.disk}
+        said = {
+            "runtime": "[ 0 days, 0 hours, 1 minutes, 5 seconds ]",
+            "bootTimestamp": str(self.log.now_ms() - 65_500),
+            "brokerVersionDesc": self.version,
+            "brokerVersion": "479",
+            "commitLogDirCapacity": self.disk,
+        }
         return ok(json.dumps({"table": said}).encode())
+
+    def _replication(self, client: Client, request: Request) -> Response:
+        connected = [{"addr": f"10.0.0.{number}:1", "inSync": each} for number, each in enumerate(self.replicas)]
+        return ok(json.dumps({"inSyncSlaveNums": sum(self.replicas), "haConnectionInfo": connected}).encode())
 
     def _config(self, client: Client, request: Request) -> Response:
         return ok("\n".join(f"{name}={value}" for name, value in self.settings.items()).encode())
