@@ -82,6 +82,7 @@ ROWS = {
     "check": Row("broker.check", "check", "Check the store of a stopped broker."),
     "verify": Row("broker.verify", "verify", "Test the broker's guarantees on this machine."),
     "compact": Row("broker.compact", "compact", "Shrink the data file of a stopped broker."),
+    "cluster": Row("broker.cluster", "cluster", "Look at a RocketMQ cluster, with or without a gateway before it."),
     "access-key": Row("broker.access_key", "access_key", "Create access keys, and show those of a broker."),
 }
 
