@@ -61,7 +61,7 @@ class Serving:
         await self._server.serve(self._sockets)
 
     def stop(self) -> None:
-        """From any thread."""
+        """Stops the server; may be called in any thread."""
         self._server.should_exit = True
 
 

@@ -24,11 +24,11 @@ class PeerLimits:
     again_s: float = 0.1
     #: Brokers forget a client after 120 s without a heartbeat.
     heartbeat_s: float = 30.0
-    #: To answer a heartbeat. After that the connection is given up: its broker is stopped, or the network is gone.
+    #: Seconds to answer a heartbeat; then the connection is given up: its broker is stopped, or the network is gone.
     heartbeat_answer_s: float = 5.0
-    #: Nothing heard for so long while calls end late: a heartbeat asks whether the broker is there.
+    #: Seconds of silence, while calls end late, after which a heartbeat asks whether the broker is there.
     silent_s: float = 3.0
-    #: Unused for so long: a new connection is better, since servers close silent ones after 120 s, maybe just now.
+    #: Seconds unused after which a connection is replaced: servers close silent ones after 120 s, maybe just now.
     idle_s: float = 100.0
     #: Pauses before a request is repeated that a broker answered with BUSY: its queue empties in some milliseconds.
     busy_first_s: float = 0.02

@@ -62,7 +62,7 @@ class Kept(Protocol):
     """Where the history of the numbers is kept over a restart."""
 
     def read(self) -> bytes:
-        """What it has; b"" without one that may be read."""
+        """The bytes of the kept history; b"" if there is none that may be read."""
 
     def write(self, content: bytes) -> None:
         """Replaces it, or leaves it as it is."""
