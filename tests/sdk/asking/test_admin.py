@@ -102,32 +102,6 @@ async def test_a_group_has_what_fifo_topics_ask_for(client: Any) -> None:
     assert (await client.groups.get(GROUP)).in_flight_max == 10_000
 
 
-async def test_a_stopped_message_group_is_listed_and_goes_on(client: Any) -> None:
-    await client.topics.create("letters", type="FIFO")
-    await client.groups.create("careful", max_attempts=1, stop_on_failure=True)
-    for message_group in ("a", "b"):
-        await client.send("letters", [popmq.Message(body, message_group=message_group) for body in ("0", "1")])
-    await client.release(
-        [each for each in await client.pop("letters", "careful") if each.text() == "0"], reason="not today"
-    )
-    shown = await client.message_groups.list("letters", "careful", stopped_only=True)
-    assert (shown.waiting, shown.stopped) == (4, 2)
-    assert {(each.message_group, each.stopped, each.reason) for each in shown.message_groups} == {
-        ("a", True, "not today"),
-        ("b", True, "not today"),
-    }
-    await client.message_groups.resume("letters", "careful", "a")
-    await client.message_groups.resume("letters", "careful", "b", dead_letter=True)
-    with pytest.raises(errors.MessageNotFound):
-        await client.message_groups.resume("letters", "careful", "a")
-    left = await client.pop("letters", "careful")
-    assert sorted((each.message_group, each.text(), each.attempt) for each in left) == [
-        ("a", "0", 1),
-        ("a", "1", 1),
-        ("b", "1", 1),
-    ]
-
-
 @pytest.mark.slow
 async def test_a_group_is_made_changed_listed_and_deleted(client: Any) -> None:
     since = datetime(2026, 1, 2, tzinfo=UTC)
@@ -166,24 +140,6 @@ async def test_browse_reads_by_position_and_leases_nothing(client: Any) -> None:
     assert [delivery.body for delivery in page.deliveries] == [b"b"]
     assert (page.next_offset, page.min_offset, page.max_offset) == (2, 0, 3)
     assert (await client.broker.stats(topic=TOPIC)).groups == ()
-
-
-async def test_leases_show_client_messages_and_deadline(client: Any, popmq_clock: Any) -> None:
-    await client.send(TOPIC, [b"x"] * 3)
-    popped = await client.pop(TOPIC, GROUP, invisible=30.0)
-    await client.ack(popped[0])
-    shown = await client.leases.list(GROUP, TOPIC)
-    (lease,) = shown.leases
-    assert (lease.client_id, lease.messages, lease.undone, lease.kind) == (client.client_id, 3, 2, "normal")
-    assert (lease.due_ms, shown.total) == (popmq_clock.now_ms() + 30_000, 1)
-
-
-@pytest.mark.parametrize(("space", "call"), [("broker", "stats"), ("leases", "list")])
-async def test_stats_and_leases_of_an_unknown_topic_or_group_are_refused(client: Any, space: str, call: str) -> None:
-    with pytest.raises(errors.TopicNotFound):
-        await getattr(getattr(client, space), call)(topic="nowhere")
-    with pytest.raises(errors.GroupNotFound):
-        await getattr(getattr(client, space), call)(group="nobody")
 
 
 @pytest.mark.slow

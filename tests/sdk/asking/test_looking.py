@@ -7,10 +7,8 @@ import pytest
 
 import popmq
 from popmq import errors
-from popmq.testing import Broker, FakeClock
-from popmq_proto.v1 import popmq_pb2 as pb
-from tests.sdk.calling.lossy import LossyWire
-from tests.sdk.conftest import GROUP, TOPIC, Connect
+from popmq.testing import FakeClock
+from tests.sdk.conftest import GROUP, TOPIC
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +29,8 @@ async def test_messages_are_looked_up_by_key_and_by_id_newest_first(
     found = await client.messages.look_up(TOPIC, key="same")
     assert (texts(found.deliveries), found.more) == (["2", "1", "0"], False)
     assert texts((await client.messages.look_up(TOPIC, message_id="m1")).deliveries) == ["1"]
-    assert texts((await client.messages.look_up(TOPIC, key="same", max_messages=2)).deliveries) == ["2", "1"]
+    cut = await client.messages.look_up(TOPIC, key="same", max_messages=2)
+    assert (texts(cut.deliveries), cut.more) == (["2", "1"], True)
     middle = popmq_clock.now() - 2.0
     since = await client.messages.look_up(TOPIC, key="same", since=datetime.fromtimestamp(middle, UTC))
     assert texts(since.deliveries) == ["2", "1"]
@@ -108,6 +107,8 @@ async def test_why_tells_the_life_of_a_message_for_each_group(
     ]
     popped = next(event for event in groups[GROUP].events if event.what == "popped")
     assert (popped.client_id, popped.attempt, popped.time_ms) == (client.client_id, 1, born)
+    renewed = next(event for event in groups[GROUP].events if event.what == "renewed")
+    assert renewed.until_ms == born + 120_000
     released = next(event for event in groups[GROUP].events if event.what == "released")
     assert (released.reason, released.time_ms) == ("not today", born + 1000)
     assert [group.group for group in (await client.messages.why("m1", TOPIC, "audit"))[0].groups] == ["audit"]
@@ -136,87 +137,6 @@ async def test_dead_letters_are_delivered_again_some_or_all(client: Any) -> None
     assert (await client.dead_letters.redrive(GROUP, topic=TOPIC)).redriven == 2
     assert sorted(texts(await client.pop(TOPIC, GROUP))) == ["1", "3"]
     assert (await client.broker.stats(TOPIC, GROUP)).groups[0].dead == 0
-
-
-async def test_a_purged_topic_is_empty_and_takes_new_messages(client: Any) -> None:
-    await client.send(TOPIC, ["a", "b", "c"])
-    popped = await client.pop(TOPIC, GROUP, max_messages=1)
-    assert await client.topics.purge(TOPIC) == 3
-    with pytest.raises(errors.HandleLapsed):
-        await client.ack(popped)
-    assert await client.pop(TOPIC, GROUP) == []
-    await client.send(TOPIC, "d")
-    assert texts(await client.pop(TOPIC, GROUP)) == ["d"]
-
-
-@pytest.mark.slow
-async def test_offsets_are_asked_for_reset_and_cloned(client: Any, advance: Any, popmq_clock: FakeClock) -> None:
-    await client.groups.create("audit")
-    queue = (await client.send(TOPIC, ["a", "b"]))[0].queue
-    await advance(10.0)
-    middle = popmq_clock.now()
-    while (await client.send(TOPIC, "c")).queue != queue:
-        pass
-    await client.ack([each for each in await client.pop(TOPIC, GROUP, queues=[queue]) if each.text() != "c"])
-    (row,) = [each for each in await client.offsets.query(TOPIC, GROUP, at=middle) if each.queue == queue]
-    assert (row.min_offset, row.max_offset, row.at_timestamp) == (0, 3, 2)
-    assert (await client.offsets.query(TOPIC))[queue].committed == -1
-    assert (await client.offsets.reset(TOPIC, GROUP, {queue: 1}))[queue] == 1
-    assert texts(await client.pop(TOPIC, GROUP, queues=[queue])) == ["b", "c"]
-    moved = await client.offsets.reset(TOPIC, GROUP, datetime.fromtimestamp(middle, UTC))
-    assert moved[queue] == 2
-    assert await client.offsets.clone(TOPIC, GROUP, "audit") == moved
-    assert texts(await client.pop(TOPIC, "audit", queues=[queue])) == ["c"]
-    assert len(set((await client.offsets.reset(TOPIC, GROUP, "latest")).values()) - {0}) >= 1
-    assert await client.pop(TOPIC, GROUP) == []
-
-
-@pytest.mark.slow
-async def test_a_group_is_switched_while_it_reads(client: Any) -> None:
-    await client.send(TOPIC, ["a", "b"])
-    (first,) = await client.pop(TOPIC, GROUP, max_messages=1)
-    await client.ack(first)
-    read = await client.groups.set_consume_mode(TOPIC, GROUP, "pull")
-    assert read.mode == "PULL"
-    with pytest.raises(errors.WrongConsumeMode):
-        await client.pop(TOPIC, GROUP)
-    assert (await client.broker.stats(TOPIC, GROUP)).groups[0].mode == "PULL"
-    assert (await client.groups.set_consume_mode(TOPIC, GROUP, "POP", share_number=3)).share_number == 3
-    assert texts(await client.pop(TOPIC, GROUP)) == ["b"]
-
-
-async def test_sessions_are_those_of_consumers_and_of_checkers(client: Any) -> None:
-    await client.topics.create("payments", type="TRANSACTION")
-    await client.sessions.heartbeat(GROUP, [TOPIC])
-    client.transactions.on_check("payments", lambda check: None)
-    while len(shown := await client.sessions.list()) < 2:
-        pass
-    assert {(each.group, each.topics, each.stream) for each in shown} == {
-        (GROUP, (TOPIC,), False),
-        ("", ("payments",), True),
-    }
-    assert [each.client_id for each in await client.sessions.list(GROUP)] == [client.client_id]
-
-
-async def test_only_official_clients_that_are_connected_can_be_asked(client: Any) -> None:
-    await client.send(TOPIC, b"x")
-    for asked in (client.sessions.stack("nobody"), client.sessions.verify_message("nobody", TOPIC, 0, 0)):
-        with pytest.raises(errors.ClientNotFound, match="nobody"):
-            await asked
-
-
-@pytest.mark.slow
-async def test_the_answer_of_an_official_client_is_returned(connect: Connect, popmq_broker: Broker) -> None:
-    with LossyWire(popmq_broker.endpoint) as wire:
-        for name, kind in [("GetClientStack", pb.GetClientStackResponse), ("VerifyMessage", pb.VerifyMessageResponse)]:
-            answer = kind(code="OK", text="main: waiting").SerializeToString()
-            wire.plan[name] = [lambda _forward, answer=answer: answer]
-        client = connect(wire.endpoint)
-        stack, verified = (
-            await client.sessions.stack("worker"),
-            await client.sessions.verify_message("worker", TOPIC, 0, 1),
-        )
-    assert stack == verified == popmq.ClientAnswer("OK", "main: waiting")
 
 
 async def test_the_history_has_the_points_of_the_last_hour(client: Any, advance: Any, popmq_clock: FakeClock) -> None:

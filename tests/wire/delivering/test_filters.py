@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.embedded.rules.delivery import pick
 from tests.wire.parked import Parked
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, Stubs, bodies, read_refusal, refusal
 
@@ -22,10 +21,6 @@ def tagged(*tags: str) -> list[pb.Message]:
     return [pb.Message(body=f"{tag}{place}".encode(), tag=tag) for place, tag in enumerate(tags)]
 
 
-def sized(size: int, body: str = "") -> pb.Message:
-    return pb.Message(body=(body or f"m{size}").encode(), properties={"size": str(size)})
-
-
 def set_filter(shop: Stubs, **fields: Any) -> pb.Subscription:
     request = pb.SetFilterRequest(topic=TOPIC, group=GROUP, **fields)
     answer: pb.SetFilterResponse = shop.admin.SetFilter(request, timeout=CALL_S)
@@ -38,12 +33,6 @@ def subscriptions(shop: Stubs) -> list[pb.Subscription]:
 
 def refused_pop(shop: Stubs, filter: pb.Filter) -> Refusal:
     return refusal(shop.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, filter=filter))
-
-
-def test_a_pop_by_tag_delivers_messages_with_these_tags(shop: Stubs) -> None:
-    send(shop, *tagged("red", "blue", "green", "", "red"))
-    assert bodies(shop.pop(filter=pb.Filter(tag="red || green"))) == [b"red0", b"green2", b"red4"]
-    assert shop.stats().filtered == 2
 
 
 @pytest.mark.parametrize(
@@ -68,17 +57,6 @@ def test_a_filter_that_cannot_be_is_refused_with_its_place(
         assert (refused.code, refused.info.field) == ("FILTER_INVALID", field)
         assert place in refused.info.message
     assert subscriptions(shop) == []
-
-
-@pytest.mark.slow
-def test_set_filter_replaces_it_and_is_shown(shop: Stubs) -> None:
-    send(shop, *tagged("red", "blue"))
-    assert bodies(shop.pop(filter=RED)) == [b"red0"]
-    assert set_filter(shop, filter=BLUE) == pb.Subscription(topic=TOPIC, filter=BLUE)
-    send(shop, *tagged("red", "blue"))
-    assert bodies(shop.pop(filter=BLUE)) == [b"blue1"]
-    assert subscriptions(shop) == [pb.Subscription(topic=TOPIC, filter=BLUE)]
-    assert set_filter(shop).filter == pb.Filter(tag="*")
 
 
 def test_set_filter_ends_every_parked_call_that_names_the_old_one(shop: Stubs, parked: Parked) -> None:
@@ -171,17 +149,6 @@ def test_one_match_in_a_hundred_thousand_is_found_without_waiting(
     with pytest.raises(AssertionError, match="0 of 1 parked"):
         parked.wait_for(1, within_s=0)
     assert shop.stats().filtered == count
-
-
-@pytest.mark.slow
-def test_looking_takes_turns_with_others(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Pop that passes over thousands of messages is many short commands: a Send in between is one commit away."""
-    monkeypatch.setattr(pick, "SCAN_UNITS_MAX", 1)
-    haystack(shop, 3_000, pb.Message(body=b"hay", tag="blue"))
-    looking = shop.pop_later(filter=RED)
-    send(shop, *tagged("red"))
-    assert not looking.done()
-    assert bodies(looking.result(timeout=CALL_S)) == [b"red0"]
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "🐰"])

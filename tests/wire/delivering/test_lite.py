@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from popmq_proto.rocketmq import definition_pb2 as v2pb
-from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from tests.wire.parked import Parked
-from tests.wire.rocketmq.v2 import V2, bodies, later, message, resource
+from tests.wire.rocketmq.v2 import V2, bodies, message, resource
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 
 SECOND = 1000
@@ -112,35 +111,12 @@ def test_a_client_receives_messages_of_its_lite_subscriptions(chat: Stubs, v2: V
     assert v2.receive(auto_renew=True).messages == []
 
 
-@pytest.mark.slow
-def test_a_receive_waits_for_its_lite_topics(chat: Stubs, v2: V2, parked: Parked) -> None:
-    sync(v2, "ann")
-    waiting = later(v2, poll_ms=20_000)
-    parked.wait_for(1)
-    send(chat, "bob:1", "ann:1")
-    elements = [rpc.ReceiveMessageResponse.FromString(raw) for raw in waiting]
-    assert [element.message.body for element in elements if element.HasField("message")] == [b"ann:1"]
-
-
 def test_a_lite_topic_sent_by_one_protocol_is_delivered_by_the_other(chat: Stubs, v2: V2) -> None:
     send(chat, "ann:1")
     v2.send(note("bob:1"))
     sync(v2, "ann")
     assert v2.receive().messages[0].system_properties.lite_topic == "ann"
     assert chat.pop(lite_topics=["bob"]).deliveries[0].message.lite_topic == "bob"
-
-
-@pytest.mark.slow
-def test_messages_leased_by_a_lite_client_that_ends_go_to_others(chat: Stubs, v2: V2, other: V2) -> None:
-    sync(v2, "ann")
-    sync(other, "ann")
-    send(chat, "ann:1")
-    assert bodies(v2.receive(auto_renew=True)) == [b"ann:1"]
-    assert other.receive().messages == []
-    v2.call("NotifyClientTermination", group=resource(GROUP))
-    assert bodies(other.receive(poll_ms=10_000)) == [b"ann:1"]
-    send(chat, "ann:2")
-    assert v2.receive(auto_renew=True).messages == []
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.embedded_broker import EmbeddedBroker
-from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles, refusal
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, handles
 
 OWNER = "query"
 
@@ -53,16 +53,6 @@ def generation(shop: Stubs) -> int:
 
 
 @pytest.mark.slow
-def test_attaching_makes_a_group_only_when_asked(shop: Stubs) -> None:
-    request = pb.AttachOwnerRequest(group="made", owner=OWNER, lease_ms=60_000)
-    assert refusal(shop.broker.AttachOwner, request).code == "GROUP_NOT_FOUND"
-    assert shop.attach(OWNER, group="made", create_group=True).generation == 1
-    made, plain = shop.create_group("made"), shop.create_group("plain")
-    made.name = plain.name
-    assert made == plain, "with default settings"
-
-
-@pytest.mark.slow
 def test_attaching_with_a_topic_fixes_the_start_and_tells_the_queues(shop: Stubs) -> None:
     shop.send(*numbers(2))
     latest = pb.StartPosition(**{"from": pb.LATEST})
@@ -94,19 +84,6 @@ def test_attaching_tells_the_acked_epoch_across_a_restart(folder: Path, clock: F
 # ── Pop with a token ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_token_seals_its_set_and_repeats_it(shop: Stubs, generation: int, clock: FakeClock) -> None:
-    shop.send(*numbers(5))
-    first = seal(shop, generation, max_messages=3)
-    assert (bodies(first), first.replay) == (numbers(3), False)
-    assert first.sealed == pb.Sealed(count=3, end=False)
-    shop.send(*numbers(5, 5))
-    clock.advance(10_000)
-    again = seal(shop, generation, max_messages=4_096, max_bytes=1)
-    assert again.replay
-    assert list(again.deliveries) == list(first.deliveries)
-    assert (again.sealed, again.popped_ms) == (first.sealed, first.popped_ms)
-
-
 def test_a_share_bounds_all_chunks_of_its_part(shop: Stubs, generation: int) -> None:
     shop.send(*numbers(10))
     answers = [seal(shop, generation, chunk=chunk, share=5, max_messages=2) for chunk in range(3)]
@@ -133,23 +110,6 @@ def test_a_position_beyond_the_end_bounds_nothing(shop: Stubs, generation: int) 
 
 
 # ── RenewOwner, AckUpTo, ReleaseOwner ────────────────────────────────────────────────────────────────────────────────
-
-
-def test_ack_up_to_finishes_whole_epochs_and_is_idempotent(shop: Stubs, generation: int) -> None:
-    shop.send(*numbers(6))
-    for epoch in (1, 2, 3):
-        seal(shop, generation, epoch, max_messages=2)
-    assert ack_up_to(shop, generation, 2) == pb.AckUpToResponse(acked=4, acked_epoch=2)
-    assert ack_up_to(shop, generation, 2) == pb.AckUpToResponse(acked=0, acked_epoch=2)
-    assert ack_up_to(shop, generation, 1) == pb.AckUpToResponse(acked=0, acked_epoch=2)
-    stats = shop.stats()
-    assert (stats.acked, stats.in_flight) == (4, 2)
-    refused = refusal(
-        shop.broker.Pop,
-        pb.PopRequest(topic=TOPIC, group=GROUP, token=pb.Token(owner=OWNER, generation=generation, epoch=2)),
-    )
-    assert (refused.code, refused.info.field) == ("EPOCH_ALREADY_ACKED", "token.epoch")
-    assert seal(shop, generation, 3, max_messages=2).replay
 
 
 def test_owners_are_listed_with_what_they_hold(shop: Stubs, generation: int, clock: FakeClock) -> None:

@@ -249,14 +249,6 @@ def test_a_retry_topic_is_browsed_by_entry_number(shop: Stubs) -> None:
     assert browsed(browse(shop, RETRY, offset=2**63 - 1)) == []
 
 
-def test_a_dead_letter_topic_is_browsed_with_where_and_why(shop: Stubs) -> None:
-    assert browsed(browse(shop, f"%DLQ%{GROUP}")) == [], "it is there with its group"
-    shop.send(b"a")
-    shop.change(handles(shop.pop())[0], reject=pb.Reject(reason="why"))
-    (dead,) = browse(shop, f"%DLQ%{GROUP}").deliveries
-    assert (dead.message.dead_letter.topic, dead.message.dead_letter.reason) == (TOPIC, "why")
-
-
 @pytest.mark.slow
 def test_a_page_has_a_bound_in_bytes_and_goes_on_where_it_stopped(shop: Stubs) -> None:
     messages = [pb.Message(body=bytes([number]) * (1 << 20)) for number in range(10)]

@@ -1,6 +1,5 @@
 """Reading by queue and offset over the wire: what a pull consumer in any language sees."""
 
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -9,7 +8,6 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.embedded.rules.delivery import sweep
-from popmq_server.embedded_broker import EmbeddedBroker
 from tests.wire.parked import Parked
 from tests.wire.producer import Producer
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, codes, handles, refusal
@@ -59,13 +57,6 @@ def send_back(stubs: Stubs, *messages: pb.SentBack) -> list[pb.InvisibleTimeResu
     return list(stubs.broker.SendBack(request, timeout=CALL_S).results)
 
 
-def lock(stubs: Stubs, client: str, *queues: int) -> list[int]:
-    request = pb.LockQueuesRequest(topic=TOPIC, group=GROUP, client_id=client, queues=queues)
-    answer: pb.LockQueuesResponse = stubs.broker.LockQueues(request, timeout=CALL_S)
-    assert answer.lock_ms == 60_000
-    return list(answer.queues)
-
-
 def beat(stubs: Stubs, client: str, **fields: Any) -> int:
     request = pb.HeartbeatRequest(**{"client_id": client, "group": GROUP, "topics": [TOPIC], **fields})
     version: int = stubs.broker.Heartbeat(request, timeout=CALL_S).assignment_version
@@ -107,22 +98,6 @@ def test_a_pull_without_messages_returns_a_status_and_not_an_error(
     feed.send(b"a", b"b")
     answer = pull(feed, **{"offset": 0, **fields})
     assert (answer.status, list(answer.deliveries), answer.next_offset) == (status, [], next_offset)
-
-
-def test_a_pull_waits_for_its_queue(feed: Stubs, parked: Parked, clock: FakeClock) -> None:
-    calls = [
-        feed.broker.Pull.future(pull_request(queue=queue, wait_ms=wait_ms), timeout=CALL_S)
-        for queue, wait_ms in ((0, 20_000), (1, 20_000), (1, 60_000))
-    ]
-    parked.wait_for(3)
-    feed.send(b"a")
-    assert bodies(calls[0].result()) == [b"a"]
-    clock.advance(19_999)
-    assert not calls[1].done()
-    clock.advance(1)
-    assert calls[1].result().status == pb.NO_MESSAGE_IN_QUEUE
-    feed.send(b"b")
-    assert bodies(calls[2].result()) == [b"b"]
 
 
 # ── Offsets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -236,28 +211,6 @@ def test_a_switch_returns_the_new_mode_and_moves_leased_messages(shop: Stubs) ->
     assert [delivery.attempt for delivery in shop.pop().deliveries] == [2, 2]
 
 
-@pytest.mark.parametrize(
-    ("strategy", "expected"),
-    [
-        ("", [[0, 1, 2], [3, 4, 5], [6, 7]]),
-        ("AVG", [[0, 1, 2], [3, 4, 5], [6, 7]]),
-        ("CIRCLE", [[0, 3, 6], [1, 4, 7], [2, 5]]),
-        ("MACHINE_ROOM", [[0, 1, 6], [2, 3, 7], [4, 5]]),
-    ],
-)
-def test_each_queue_belongs_to_one_client_by_the_strategy_it_names(
-    stubs: Stubs, strategy: str, expected: list[list[int]]
-) -> None:
-    stubs.create_topic(queues=8)
-    stubs.create_group()
-    switch(stubs, pb.PULL)
-    for client in "abc":
-        beat(stubs, client)
-    answers = [assignment(stubs, client, strategy=strategy) for client in "abc"]
-    assert [list(answer.queues) for answer in answers] == expected
-    assert {(answer.known, answer.all, answer.mode) for answer in answers} == {(True, False, pb.PULL)}
-
-
 def test_the_retry_topic_is_read_by_one_of_the_clients_that_read_the_topic(feed: Stubs) -> None:
     for client in "ab":
         beat(feed, client)
@@ -273,21 +226,6 @@ def test_the_share_number_of_the_topic_wins_over_the_groups(stubs: Stubs) -> Non
     assert assignment(stubs, "a").all
     switch(stubs, pb.POP, share_number=1)
     assert list(assignment(stubs, "a").queues) == [0, 1, 2, 3]
-
-
-@pytest.mark.slow
-def test_queues_are_locked_for_one_client_and_free_after_a_restart(
-    feed: Stubs, folder: Path, broker: EmbeddedBroker, clock: FakeClock
-) -> None:
-    assert lock(feed, "a", 0, 1) == [0, 1]
-    assert lock(feed, "b", 0, 1) == []
-    feed.broker.UnlockQueues(pb.UnlockQueuesRequest(topic=TOPIC, group=GROUP, client_id="a", queues=[1]))
-    assert lock(feed, "b", 0, 1) == [1]
-    clock.advance(60_000)
-    assert lock(feed, "b", 0) == [0]
-    broker.stop()
-    with EmbeddedBroker(folder, clock=clock, sync="none") as again, Stubs(again.endpoint) as stubs:
-        assert lock(stubs, "c", 0, 1) == [0, 1]
 
 
 def test_sessions_of_all_groups_and_streams_are_listed_together(feed: Stubs, clock: FakeClock) -> None:

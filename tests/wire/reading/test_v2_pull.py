@@ -34,14 +34,6 @@ def find(v2: V2, policy: Any, number: int = 0, topic: str = TOPIC, **fields: Any
 
 
 @pytest.mark.slow
-def test_a_queue_is_read_from_an_offset_on_and_again(shop: Stubs, v2: V2) -> None:
-    shop.send(b"a", b"b", b"c")
-    assert pull(v2, batch_size=2) == ("OK", [b"a", b"b"], 2)
-    assert pull(v2, 2) == ("OK", [b"c"], 3)
-    assert pull(v2, 1) == ("OK", [b"b", b"c"], 3)
-
-
-@pytest.mark.slow
 def test_a_pulled_message_is_whole_and_has_no_handle(shop: Stubs, v2: V2) -> None:
     v2.send(message(b"a", message_id="01", tag="paid", properties={"k": "v"}))
     raw = list(begin(v2))[1]
@@ -66,14 +58,6 @@ def test_a_pull_waits_at_the_end_for_the_next_message(shop: Stubs, v2: V2, parke
     parked.wait_for(1)
     shop.send(b"b")
     assert end(call) == ("OK", [b"b"], 2)
-
-
-@pytest.mark.slow
-def test_a_v2_pull_waits_no_longer_than_asked(shop: Stubs, v2: V2, parked: Parked, clock: FakeClock) -> None:
-    call = begin(v2, poll_ms=5 * SECOND)
-    parked.wait_for(1)
-    clock.advance(5 * SECOND)
-    assert end(call) == ("MESSAGE_NOT_FOUND", [], 0)
 
 
 def test_an_offset_outside_is_illegal_and_corrected(shop: Stubs, v2: V2) -> None:

@@ -40,14 +40,6 @@ def dead_letters(shop: Stubs) -> list[native.Message]:
 # ── AckMessage ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_message_acked_over_v2_does_not_come_again(shop: Stubs, v2: V2, clock: FakeClock) -> None:
-    answer = v2.ack(*sent(v2, b"a"))
-    assert (answer.status.code, answer.status.message) == (pb.OK, "OK")
-    clock.advance(HOUR)
-    assert not v2.receive().messages
-    assert shop.stats().acked == 1
-
-
 def test_each_entry_is_answered_in_its_place_with_what_it_said(shop: Stubs, v2: V2) -> None:
     a, b = sent(v2, b"a", b"b")
     answer = v2.ack(a, holding(FORGED), b)
@@ -164,18 +156,6 @@ def test_a_nack_is_a_time_after_which_the_message_comes_again_counted(shop: Stub
     (again,) = v2.receive().messages
     assert again.system_properties.delivery_attempt == 2
     assert acked(v2, a) == "INVALID_RECEIPT_HANDLE"
-
-
-def test_the_nack_of_the_last_attempt_is_a_dead_letter(stubs: Stubs, v2: V2, clock: FakeClock) -> None:
-    stubs.create_topic(queues=1)
-    stubs.create_group(max_attempts=2)
-    (a,) = sent(v2, b"a")
-    changed(v2, a, 0)
-    (again,) = v2.receive().messages
-    changed(v2, again, SECOND)
-    clock.advance(SECOND)
-    assert not v2.receive().messages
-    assert [letter.body for letter in dead_letters(stubs)] == [b"a"]
 
 
 @pytest.mark.parametrize("ms", [0, 1, 5])

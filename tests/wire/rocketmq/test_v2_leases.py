@@ -31,21 +31,12 @@ from tests.wire.parked import Parked
 from tests.wire.rocketmq.v2 import PREFIX, V2, bodies, code, later, message, resource
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
 
-SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
+SECOND, MINUTE = 1_000, 60_000
 
 
 @pytest.fixture
 def gone(monkeypatch: pytest.MonkeyPatch) -> Gone:
     return Gone(monkeypatch)
-
-
-def test_a_lease_lasts_as_long_as_asked(shop: Stubs, v2: V2, clock: FakeClock) -> None:
-    v2.send(message())
-    v2.receive(invisible_s=15)
-    clock.advance(15 * SECOND - 1)
-    assert code(v2) == "MESSAGE_NOT_FOUND"
-    clock.advance(1)
-    assert bodies(v2.receive()) == [b"body"]
 
 
 def test_a_lease_with_auto_renew_lasts_a_minute_whatever_is_asked(shop: Stubs, v2: V2, clock: FakeClock) -> None:

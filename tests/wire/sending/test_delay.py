@@ -8,7 +8,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.values.message import TIME_MS_MAX
-from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, codes
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, codes
 
 LATER = "later"
 SECOND, YEAR = 1_000, 365 * 86_400_000
@@ -35,27 +35,6 @@ def message(text: bytes, **fields: Any) -> pb.Message:
 def listed(stubs: Stubs, **asked: Any) -> pb.ListDelayedResponse:
     answer: pb.ListDelayedResponse = stubs.admin.ListDelayed(pb.ListDelayedRequest(**asked), timeout=CALL_S)
     return answer
-
-
-def test_a_delayed_message_has_a_recall_handle_and_no_place_until_it_is_due(later: Stubs, clock: FakeClock) -> None:
-    at, after, past, plain = send(
-        later,
-        message(b"at", deliver_at_ms=clock.now_ms() + SECOND),
-        message(b"after", delay_ms=2 * SECOND),
-        message(b"past", deliver_at_ms=1),
-        message(b"plain"),
-    )
-    assert all((sent.recall_handle, sent.queue, sent.offset) > ("", 0, 0) for sent in (at, after))
-    assert [(sent.recall_handle, sent.offset) for sent in (past, plain)] == [("", 0), ("", 1)]
-    assert bodies(later.pop(LATER)) == [b"past", b"plain"]
-    clock.advance(SECOND - 1)
-    assert bodies(later.pop(LATER)) == []
-    clock.advance(1)
-    (delivery,) = later.pop(LATER).deliveries
-    assert (delivery.message.body, delivery.attempt, delivery.stored_ms) == (b"at", 1, clock.now_ms())
-    assert delivery.message.deliver_at_ms == clock.now_ms(), "stored and delivered byte for byte"
-    clock.advance(SECOND)
-    assert bodies(later.pop(LATER)) == [b"after"]
 
 
 def test_the_list_shows_what_delayed_messages_contain(later: Stubs) -> None:

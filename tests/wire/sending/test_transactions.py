@@ -62,16 +62,6 @@ def wait_until_ended(stubs: Stubs) -> None:
 # ── Send and end ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_half_message_has_a_transaction_id_and_no_place_and_is_invisible(deals: Stubs) -> None:
-    request = pb.SendRequest(topic=DEALS, messages=[pb.Message(body=b"a", transaction=True)])
-    (sent,) = deals.broker.Send(request, timeout=CALL_S).results
-    assert sent.transaction_id
-    assert (sent.queue, sent.offset, sent.recall_handle) == (0, 0, "")
-    assert bodies(deals.pop(DEALS)) == []
-    stats = deals.admin.GetStats(pb.GetStatsRequest(topic=DEALS), timeout=CALL_S).topics[0]
-    assert (stats.messages, stats.half, stats.delayed) == (0, 1, 0)
-
-
 @pytest.mark.slow
 def test_a_commit_answers_the_place_and_a_rollback_none(deals: Stubs) -> None:
     first, second, third = send(deals, b"a", b"b", b"c")
@@ -227,19 +217,6 @@ async def test_answers_that_come_together_with_the_end_of_the_stream_are_done(la
     with pytest.raises(Refused) if last == "refused" else contextlib.nullcontext():
         assert len([response async for response in session]) == 1
     assert engine.ended == ids
-
-
-def test_a_late_answer_to_a_check_has_no_effect(deals: Stubs, clock: FakeClock) -> None:
-    with Producer(deals, DEALS) as producer:
-        first, second = send(deals, b"a", b"b")
-        clock.advance(FIRST_CHECK)
-        checks = [producer.asked(), producer.asked()]
-        end(deals, pb.ROLLBACK, first)
-        for check in checks:
-            producer.answer(check, pb.COMMIT)
-        wait_until_ended(deals)
-    assert bodies(deals.pop(DEALS)) == [b"b"]
-    assert codes(end(deals, pb.COMMIT, second)) == [""]
 
 
 @pytest.mark.slow
