@@ -65,7 +65,7 @@ async def test_waiters_with_wake_all_are_all_woken(clock: FakeClock) -> None:
     assert all(task.done() and task.result() for task in tasks)
 
 
-@pytest.mark.mechanism("S4.09", "S4.12")
+@pytest.mark.mechanism("S4.09")
 @pytest.mark.parametrize("woken", [KEY, (None, "t")])
 async def test_a_wake_between_the_look_and_the_parking_is_not_missed(
     lot: Waiters, clock: FakeClock, woken: tuple[str | None, str]

@@ -156,6 +156,31 @@ def test_waiters_of_named_queues_wake_for_their_queue(stubs: Stubs, parked: Park
         assert bodies(calls.pop(sent.queue).result()) == [str(number).encode()]
 
 
+@pytest.mark.mechanism("S4.12")
+def test_a_message_between_the_look_and_the_parking_is_not_missed(
+    shop: Stubs, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Pop finds nothing; before it has parked, a Send is committed, which finds no parked Pop to wake."""
+    answer, held = EmbeddedEngine._answer, []
+
+    def answer_two_at_once(self: EmbeddedEngine, *group: object) -> None:
+        held.append(group)
+        if len(held) == 2:
+            for each in held:
+                answer(self, *each)  # type: ignore[arg-type]
+            monkeypatch.setattr(EmbeddedEngine, "_answer", answer)
+
+    monkeypatch.setattr(EmbeddedEngine, "_answer", answer_two_at_once)
+    with gate.closed():
+        call = shop.pop_later()
+        gate.wait_for(1)
+        request = pb.SendRequest(topic=TOPIC, messages=[pb.Message(body=b"a")])
+        sent = shop.broker.Send.future(request, timeout=CALL_S)
+        gate.wait_for(2)
+    assert sent.exception() is None
+    assert bodies(call.result()) == [b"a"]
+
+
 @pytest.mark.parametrize("kind", ["Topic", "Group"])
 def test_a_deleted_topic_or_group_ends_its_waits(shop: Stubs, parked: Parked, kind: str) -> None:
     call = shop.pop_later()

@@ -103,6 +103,24 @@ def test_a_listed_lease_has_its_messages_its_client_and_its_deadline(shop: Stubs
     assert (answer.leases[0].popped_ms, answer.leases[0].messages, answer.total) == (popped_ms, 3, 2)
 
 
+def test_leases_come_soonest_first_those_of_owners_included(shop: Stubs, clock: FakeClock) -> None:
+    shop.send(*(str(number).encode() for number in range(4)))
+    shop.pop(max_messages=1, invisible_ms=50_000)
+    token = pb.Token(owner="query", generation=shop.attach("query", lease_ms=20_000).generation, epoch=1)
+    shop.pop(max_messages=1, invisible_ms=20_000, token=token)
+    shop.pop(max_messages=1, invisible_ms=10_000)
+    answer = leases(shop)
+    assert [(lease.owner, lease.due_ms - clock.now_ms()) for lease in answer.leases] == [
+        ("", 10_000),
+        ("query", 20_000),
+        ("", 50_000),
+    ]
+    assert [lease.due_ms for lease in leases(shop, max_leases=2).leases] == [
+        lease.due_ms for lease in answer.leases[:2]
+    ]
+    assert leases(shop, max_leases=2).total == 3
+
+
 def test_zeros_of_an_unread_topic_are_one_row_also_in_pages_and_of_a_retry_topic(shop: Stubs) -> None:
     def page(token: str = "", topic: str = TOPIC) -> pb.GetStatsResponse:
         asked = pb.GetStatsRequest(topic=topic, group=GROUP, page_size=1, page_token=token)

@@ -211,6 +211,16 @@ def test_a_switch_returns_the_new_mode_and_moves_leased_messages(shop: Stubs) ->
     assert [delivery.attempt for delivery in shop.pop().deliveries] == [2, 2]
 
 
+def test_an_assignment_follows_the_strategy_that_it_names(stubs: Stubs) -> None:
+    stubs.create_topic(queues=8)
+    stubs.create_group()
+    switch(stubs, pb.PULL)
+    for client in "abc":
+        beat(stubs, client)
+    answers = [assignment(stubs, client, strategy="CIRCLE") for client in "abc"]
+    assert [list(answer.queues) for answer in answers] == [[0, 3, 6], [1, 4, 7], [2, 5]]
+
+
 def test_the_retry_topic_is_read_by_one_of_the_clients_that_read_the_topic(feed: Stubs) -> None:
     for client in "ab":
         beat(feed, client)
