@@ -15,7 +15,7 @@ from tests.wire.gate import Gate
 from tests.wire.parked import Parked
 from tests.wire.producer import DEALS
 from tests.wire.rocketmq.v2 import V2
-from tests.wire.served import Served
+from tests.wire.served import Served, ServedCluster
 from tests.wire.stubs import Stubs
 
 
@@ -59,6 +59,12 @@ def shop(stubs: Stubs) -> Stubs:
 @pytest.fixture
 def second(clock: FakeClock) -> Iterator[Served]:
     with Served(clock) as served:
+        yield served
+
+
+@pytest.fixture
+def gateway(clock: FakeClock) -> Iterator[ServedCluster]:
+    with ServedCluster(clock) as served:
         yield served
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import urllib.request
+from typing import Self
 from unittest import mock
 
 from popmq_server.clock import FakeClock
@@ -14,6 +15,7 @@ from popmq_server.options import Options
 from popmq_server.process.engines import FACTORIES
 from popmq_server.process.serving import Serving
 from tests.engine.stub import StubEngine
+from tests.remoting.fake.cluster import FakeCluster
 from tests.wire.stubs import CALL_S
 
 
@@ -75,19 +77,22 @@ class Served:
             self._open.set()
 
     async def _serve(self) -> None:
-        self._done = asyncio.Event()
         with mock.patch.dict(FACTORIES, stub=lambda *_: self.life):
-            async with Serving(self._options, self.clock) as self.serving:
-                self.endpoint = f"127.0.0.1:{self.serving.port}"
-                self._open.set()
-                await self._done.wait()
+            await self._until_done()
+
+    async def _until_done(self) -> None:
+        self._done = asyncio.Event()
+        async with Serving(self._options, self.clock) as self.serving:
+            self.endpoint = f"127.0.0.1:{self.serving.port}"
+            self._open.set()
+            await self._done.wait()
 
     def scraped(self) -> str:
         """The text of its metrics."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics") as answer:
             return str(answer.read().decode())
 
-    def __enter__(self) -> Served:
+    def __enter__(self) -> Self:
         self._thread.start()
         assert self._open.wait(CALL_S)
         if self._failed is not None:  # at once: a test that waits for a port would wait for each of its cases
@@ -100,3 +105,14 @@ class Served:
         self.loop.call_soon_threadsafe(self._done.set)
         self._thread.join()
         self.loop.close()
+
+
+class ServedCluster(Served):
+    """`popmq serve --engine rocketmq` with two brokers of tests/remoting/fake, in an event loop of their own."""
+
+    async def _serve(self) -> None:
+        async with FakeCluster(("a", "b")) as fake:
+            fake.register()
+            addresses = tuple(server.address for server in fake.name_servers)
+            self._options = Options(engine="rocketmq", namesrv=addresses, port=0, metrics_port=0, tls_port=0)
+            await self._until_done()

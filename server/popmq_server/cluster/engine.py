@@ -47,7 +47,6 @@ from popmq_server.cluster.transactions.ends import BY_ENDS, Ends
 from popmq_server.contract.commands import Available, Pop, Popped, Pull, Pulled, Ready
 from popmq_server.contract.commands.numbers import EngineInfo
 from popmq_server.contract.operations import A, Command, Handled, Operation, Query
-from popmq_server.errors import Refused
 from popmq_server.options import MEMBER_CONNECTIONS
 
 Handler = Callable[[Any], Coroutine[object, object, Any]]  # each class of operations has its own types
@@ -130,16 +129,10 @@ class ClusterEngine:
         self._info = promises.info(lacking((await self.shared.brokers.facts()).values()))
 
     async def execute(self, command: Command[A]) -> A:
-        return cast(A, await self._handler(command)(command))
+        return cast(A, await self._handlers[type(command)](command))
 
     async def ask(self, query: Query[A]) -> A:
-        return cast(A, await self._handler(query)(query))
-
-    def _handler(self, operation: Operation[object]) -> Handler:
-        found = self._handlers.get(type(operation))
-        if found is None:
-            raise Refused("UNSUPPORTED", f"gateways do not serve {type(operation).__name__} yet", action="wait for it")
-        return found
+        return cast(A, await self._handlers[type(query)](query))
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         return await self.pops.pop(command, wait_ms)
