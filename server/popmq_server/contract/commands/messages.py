@@ -86,7 +86,8 @@ class Send(Command[Sent], Listed["Send"], lane=LANE_SEND, needs_room=True, entri
     @property
     def valid(self) -> tuple[NewMessage, ...]:
         """The entries without the refused ones; where there are none, without a look at each."""
-        if len({*map(type, self.entries)}) == 1 and not isinstance(self.entries[0], Refused):
+        kinds = {*map(type, self.entries)}
+        if kinds == {NewMessage} or (len(kinds) == 1 and not isinstance(self.entries[0], Refused)):
             return cast(tuple[NewMessage, ...], self.entries)
         return cast(tuple[NewMessage, ...], tuple(entry for entry in self.entries if not isinstance(entry, Refused)))
 
