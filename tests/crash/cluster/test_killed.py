@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import popmq
+from harness.gateway_process import GatewayProcess
 from harness.rocketmq_cluster import RocketMQCluster
 from tests.crash.cluster.balancer import Balancer
-from tests.crash.cluster.gateway_process import GatewayProcess
 from tests.crash.cluster.load import Judged, Load, judged
 from tests.crash.conftest import Scale
 
@@ -39,9 +39,10 @@ def doors(folder: Path, cluster: RocketMQCluster) -> Iterator[tuple[list[Gateway
     secret = folder / "secret"
     secret.touch(mode=0o600)
     secret.write_text("a secret that both gateways share\n")
+    flags = ("--handle-secret", str(secret))
     with (
-        GatewayProcess(folder, cluster.name_server, secret) as one,
-        GatewayProcess(folder, cluster.name_server, secret) as other,
+        GatewayProcess(folder / "one.log", cluster.name_server, *flags) as one,
+        GatewayProcess(folder / "other.log", cluster.name_server, *flags) as other,
         Balancer((one.port, other.port)) as endpoint,
     ):
         with popmq.Client(endpoint) as client:
@@ -67,7 +68,7 @@ def test_a_gateway_that_is_killed_harms_nobody(
             time.sleep(chance.uniform(1.0, 4.0))
             gateways[number % 2].kill()
             time.sleep(chance.uniform(0.0, 1.0))
-            gateways[number % 2].spawn()
+            gateways[number % 2].start()
         load.finish(DRAIN_S)
     verdict = report(load, show, f"gateways killed {kills} times, seed {scale.seed}")
     assert (verdict.after_ack, verdict.overlaps, verdict.backwards) == ([], [], [])
@@ -84,7 +85,7 @@ def test_a_rolling_restart_of_gateways_is_not_seen(
             for gateway in gateways:
                 time.sleep(2.0)
                 gateway.stop()
-                gateway.spawn()
+                gateway.start()
         load.finish(DRAIN_S)
     verdict = report(load, show, f"gateways restarted {2 * rounds} times")
     assert (verdict.after_ack, verdict.overlaps, verdict.backwards, verdict.refused_acks) == ([], [], [], [])

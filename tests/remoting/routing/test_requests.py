@@ -105,13 +105,14 @@ async def test_messages_are_read_by_offset_key_and_place() -> None:
     async with FakeCluster() as fake, client(fake) as cluster:
         fake.create("t")
         sent = [
-            await send(cluster, b"%d" % number, {"KEYS": f"k{number}", "UNIQ_KEY": f"id-{number}"}) for number in (0, 1)
+            await send(cluster, b"%d" % number, {"KEYS": key, "UNIQ_KEY": f"id-{key}"})
+            for number, key in enumerate(("k", "key"))  # the fake's index knows only the length of a key
         ]
         answer = await cluster.call("a", pulling.pull(pulling.BrokerPull("t", "g", 0, 1)), soon())
         found = pulling.pulled(answer)
         assert [message.body for message in found.messages] == [b"1"]
         assert (found.next_offset, found.min_offset, found.max_offset) == (2, 0, 2)
-        for key, unique in (("k1", False), ("id-1", True)):
+        for key, unique in (("key", False), ("id-key", True)):
             by_key = pulling.query_message("t", key, 32, 0, loop_ms(), unique)
             messages = popping.messages(await cluster.call("a", by_key, soon()))
             assert [message.body for message in messages] == [b"1"]
