@@ -38,6 +38,10 @@ class Recent(Generic[K, V]):
         if len(self._calls) > self._calls_max:
             self._calls.popitem(last=False)
 
+    def forget(self, key: K) -> None:
+        """The call is undone: a repeat is a new one."""
+        self._calls.pop(key, None)
+
     def _drop_old(self) -> None:
         while self._calls:
             key, (_, began_s) = next(iter(self._calls.items()))

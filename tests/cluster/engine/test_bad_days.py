@@ -1,6 +1,7 @@
 """Bad days of brokers, as a gateway's clients see them: in time, typed, and without harm to others."""
 
 import asyncio
+from collections.abc import Coroutine
 
 import pytest
 
@@ -235,3 +236,48 @@ async def test_a_known_topic_is_served_while_name_servers_are_away_and_when_they
             await passed(10.0)
             assert isinstance((await send(engine, message()))[0], Place)
         assert all(server.kv == before for server in fake.name_servers)
+
+
+@jumping
+async def test_a_message_group_stores_nothing_behind_a_message_that_has_to_be_sent_again() -> None:
+    async with FakeCluster(BOTH) as fake, gateway(fake) as engine:
+        created(fake, **{"message.type": "FIFO"})
+        topic = await engine.shared.topics.get(TOPIC)
+        await engine.shared.layouts.write(topic, layout.of_route({"a": 2, "b": 2}))
+        for broker in fake.brokers.values():
+            broker.faults.add(answering(ResponseCode.SERVICE_NOT_AVAILABLE), RequestCode.SEND_MESSAGE_V2)
+        mine = [message(number, message_group="m") for number in range(3)]
+        assert (await refused(engine, *mine)).code == "UNAVAILABLE"
+        assert stored(fake, "a") + stored(fake, "b") == 0
+
+
+@jumping
+async def test_acks_at_a_broker_that_does_not_answer_end_together() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        await send(engine, *(message(number) for number in range(32)))
+        popped = await pop(engine)
+        fake.brokers["a"].faults.add(Fault(Kind.SILENT), times=None)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        results = (await engine.execute(do.Ack(GROUP, handles(popped)))).results
+        assert {result.code for result in results if result} == {"UNAVAILABLE"}
+        assert loop.time() - began_s < 10.5
+
+
+@jumping
+async def test_a_caller_that_has_gone_for_good_leaves_no_answer_to_its_attempt_id() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        await send(engine, message())
+        fake.brokers["a"].faults.add(Fault(Kind.SLOW, seconds=1.0), RequestCode.POP_MESSAGE)
+
+        def tried() -> Coroutine[object, object, do.Popped]:
+            return pop(engine, client_id="c", attempt_id="try-1", release_if_gone=True)
+
+        gone = asyncio.ensure_future(tried())
+        await passed(0.5)
+        gone.cancel()
+        await passed(12.0)
+        again = await tried()
+        assert (again.replay, [row[4] for row in again.rows]) == (False, [2])

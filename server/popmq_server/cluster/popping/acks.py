@@ -1,7 +1,7 @@
 """Ack and ChangeInvisibleTime: of the broker that each handle names, whichever gateway popped the message.
 
     Ack        a batch for each broker (200151), which stores one record; ordered deliveries singly (200051). One code
-               answers for a batch: after a refusal each of its messages is asked for alone
+               answers for a batch: when a broker refuses one, each of its messages is acked alone
     extend     200053; a normal delivery has another handle from then on, an ordered one keeps its own
     release    200053 with the delay, or that of the group's backoff by the attempt that the handle names
     reject     the message read again, written as a dead letter, and acked
@@ -12,7 +12,8 @@ A handle whose lease is over by its broker's clock is refused here, since broker
 import asyncio
 from collections.abc import Sequence
 
-from popmq_remoting import Response, ResponseCode
+from popmq_remoting import RemotingError, Response, ResponseCode
+from popmq_remoting.errors import BrokerRefused
 from popmq_remoting.messages import properties
 from popmq_remoting.pops.acks import PopAck
 from popmq_remoting.requests import popping
@@ -20,7 +21,7 @@ from popmq_server.cluster import names
 from popmq_server.cluster.brokers import in_lanes, succeeded
 from popmq_server.cluster.popping.dead import DeadLetters, delivered
 from popmq_server.cluster.popping.sessions import Held
-from popmq_server.cluster.refusals import Asked
+from popmq_server.cluster.refusals import Asked, refusal
 from popmq_server.cluster.shared import Shared
 from popmq_server.cluster.signed.handles import SignedDelivery
 from popmq_server.contract.commands import Ack, Acked, Change, Changed, ChangeInvisibleTime, Renewed
@@ -54,8 +55,14 @@ class Acks:
             results[index] = await self._acked(_delivery(read[index]), command.group)
 
         async def batch(broker: str, members: list[int]) -> None:
-            if await self._batch(broker, command.group, [_delivery(read[index]) for index in members]):
+            try:
+                await self._batch(broker, command.group, [_delivery(read[index]) for index in members])
+            except BrokerRefused:  # its one code tells nothing of each
                 await in_lanes(members, one)
+            except (RemotingError, Refused) as error:
+                refused = error if isinstance(error, Refused) else refusal(error, Asked(broker, group=command.group))
+                for index in members:
+                    results[index] = refused
 
         await asyncio.gather(in_lanes(single, one), *(batch(broker, members) for broker, members in batches.items()))
         topics: dict[str, int] = {}
@@ -66,15 +73,12 @@ class Acks:
                 topics[name] = topics.get(name, 0) + 1
         return Acked(results, topics)
 
-    async def _batch(self, broker: str, group: str, deliveries: Sequence[SignedDelivery]) -> bool:
-        """Acks deliveries in one request. True: it was refused, which tells nothing of each: they are acked alone."""
+    async def _batch(self, broker: str, group: str, deliveries: Sequence[SignedDelivery]) -> None:
+        """Acks deliveries in one request. Raises RemotingError, Refused."""
         known = names.broker_group(group)
         acks = [PopAck(each.topic, each.handle) for each in deliveries]
-        try:
-            await self._brokers.call(Asked(broker, group=group), popping.batch_ack(broker, known, acks), succeeded)
-        except Refused:
-            return True
-        return False
+        request = popping.batch_ack(broker, known, acks)
+        await self._brokers.tried(Asked(broker, group=group), request, succeeded, self._brokers.until_s())
 
     async def _acked(self, delivery: SignedDelivery, group: str) -> Refused | None:
         request = popping.ack(delivery.topic, names.broker_group(group), delivery.handle)

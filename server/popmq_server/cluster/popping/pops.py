@@ -106,6 +106,8 @@ class Pops:
         except asyncio.CancelledError:
             if key is None or command.release_if_gone:
                 caller.gone = True
+                if key is not None:  # its messages are given back: a repeat gets others
+                    self._attempts.forget(key)
                 task.add_done_callback(functools.partial(self._unheard, command.group))
                 if caller.waits:
                     task.cancel()

@@ -2,7 +2,8 @@
 
     one plain message           waits for the end of this turn of the event loop, and travels with others of its topic
     many plain messages         one queue, in their order, a request for each 4 MiB
-    message groups              the queue of each by the layout; the messages of a queue one after the other
+    message groups              the queue of each by the layout; the messages of a queue one after the other, and none
+                                behind one of its message group that was not stored: a retry of that one would come late
     delayed, half, priority     a request each, LANES of them at once
 
 A broker that surely stored nothing is left out, and the next one is tried; but a message group has one queue, and waits
@@ -158,13 +159,19 @@ class Sends:
         places: list[Place | Refused],
         fixed: QueuePlace | None = None,
     ) -> None:
-        """Sends them one after the other."""
+        """Sends them one after the other; of a message group, none behind one that may be sent again."""
+        stopped: dict[str, Refused] = {}
         for number, message, extra in messages:
+            if (earlier := stopped.get(extra.message_group)) is not None:
+                places[number] = _again(earlier)
+                continue
             (gathered,) = gathering.planned([(topic.broker_name, message)])
             try:
                 (places[number],) = await self._stored(topic, route, gathered, fixed, extra)
             except Refused as refused:
                 places[number] = refused
+                if extra.message_group and refused.retryable:
+                    stopped[extra.message_group] = refused
 
     async def _batches(
         self, topic: KnownTopic, route: Route, messages: Sequence[Numbered], places: list[Place | Refused]
