@@ -49,5 +49,5 @@ class BrokerClock:
         return self._now_ms() + self.ahead_ms
 
     def pop_born_ms(self) -> int:
-        """bornTime of a pop that is not parked."""
-        return self.now_ms() + (0 if self.is_learnt else UNLEARNT_MS)
+        """bornTime of a pop that is not parked: never before the broker's time, however wrong the samples are."""
+        return self.now_ms() + (ROUND_TRIP_MS_MAX // 2 if self.is_learnt else UNLEARNT_MS)

@@ -1,6 +1,6 @@
 """The broker's clock as its pops tell it."""
 
-from popmq_remoting.routing.broker_clock import UNLEARNT_MS, BrokerClock
+from popmq_remoting.routing.broker_clock import ROUND_TRIP_MS_MAX, UNLEARNT_MS, BrokerClock
 
 NOW_MS = 1_700_000_000_000
 
@@ -25,7 +25,17 @@ def test_the_time_of_an_answer_lies_in_the_middle_of_the_way_there_and_back() ->
     ours.now_ms += 20
     clock.learn(NOW_MS + 60_010, asked_ms=NOW_MS)
     assert clock.ahead_ms == 60_000
-    assert clock.pop_born_ms() == clock.now_ms() == NOW_MS + 60_020
+    assert clock.now_ms() == NOW_MS + 60_020
+
+
+def test_a_pop_is_never_too_old_for_its_broker_because_the_first_answer_came_slowly() -> None:
+    for broker_took_ms in (0, ROUND_TRIP_MS_MAX):  # the broker read its clock at once, or just before it answered
+        ours = Clock()
+        clock = BrokerClock(ours)
+        asked_ms = ours()
+        ours.now_ms += ROUND_TRIP_MS_MAX
+        clock.learn(asked_ms + broker_took_ms, asked_ms)
+        assert clock.pop_born_ms() >= ours()
 
 
 def test_the_median_of_the_last_ten_counts() -> None:
