@@ -76,9 +76,9 @@ async def test_messages_of_one_turn_are_delivered_as_they_were_sent_and_another_
         read = Handles(Secrets([b"an older secret", SECRET])).each(
             [handle for _, handle in rows], GROUP, lambda broker: other.clock(broker).now_ms()
         )
-        acks = [PopAck(each.topic, each.handle) for each in read if isinstance(each, SignedDelivery)]
+        acks = [PopAck(each.topic, GROUP, each.handle) for each in read if isinstance(each, SignedDelivery)]
         assert len(acks) == 3
-        (await other.call("a", popping.batch_ack("a", GROUP, acks), soon())).expect()
+        (await other.call("a", popping.batch_ack("a", acks), soon())).expect()
         await passed(31.0)
         assert await pop(one) == []
 

@@ -22,23 +22,23 @@ _PROPERTIES = struct.Struct(">h")
 
 
 class Entry(NamedTuple):
-    """One message: its body, and its properties as properties.write writes them."""
+    """One message: its body, and its properties as properties.write writes them, in UTF-8."""
 
     body: bytes
-    properties: str = ""
+    properties: bytes = b""
     flag: int = 0
 
 
 def size_of(entry: Entry) -> int:
     """Its bytes in a batch."""
-    return _HEAD.size + len(entry.body) + _PROPERTIES.size + len(entry.properties.encode())
+    return _HEAD.size + len(entry.body) + _PROPERTIES.size + len(entry.properties)
 
 
 def write(entries: Iterable[Entry]) -> bytes:
     """The body of a batch. Raises BadFormat if properties or the whole are too large."""
     pieces = []
     for entry in entries:
-        text = entry.properties.encode()
+        text = entry.properties
         if len(text) > properties.BYTES_MAX:
             raise BadFormat(f"properties of {len(text)} bytes, at most {properties.BYTES_MAX}")
         size = _HEAD.size + len(entry.body) + _PROPERTIES.size + len(text)

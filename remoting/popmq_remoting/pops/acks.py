@@ -15,25 +15,26 @@ SPAN_MAX = 1 << 20
 
 
 class PopAck(NamedTuple):
-    """One message to ack: its handle and the topic that the handle belongs to, which is never a retry topic."""
+    """One message to ack: its handle, its group, and the topic of the handle, which is never a retry topic."""
 
     topic: str
+    group: str
     handle: PopHandle
 
 
-def batch_body(broker: str, group: str, acks: Iterable[PopAck]) -> bytes:
+def batch_body(broker: str, acks: Iterable[PopAck]) -> bytes:
     """The body of a batch ack to one broker. Raises BadFormat for a handle that no broker gave, or another one gave.
 
     One code answers for all; entries that the broker cannot use are left out silently. Ordered ones are acked singly.
     """
-    bits: dict[tuple[str, tuple[Any, ...]], int] = {}  # by the topic and all of the handle but its offset
-    for topic, handle in acks:
+    bits: dict[tuple[str, str, tuple[Any, ...]], int] = {}  # by topic, group and all of the handle but its offset
+    for topic, group, handle in acks:
         distance = handle.queue_offset - handle.ck_start
         if handle.broker != broker or not 0 <= distance < SPAN_MAX:
             raise BadFormat(f"the handle {handle.text()!r} is not of broker {broker}, or no broker gave it")
-        key = (topic, handle[:-1])
+        key = (topic, group, handle[:-1])
         bits[key] = bits.get(key, 0) | 1 << distance
-    entries = [_entry(group, topic, PopHandle._make((*words, 0)), mask) for (topic, words), mask in bits.items()]
+    entries = [_entry(group, topic, PopHandle._make((*words, 0)), mask) for (topic, group, words), mask in bits.items()]
     return json.dumps({"brokerName": broker, "acks": entries}, separators=(",", ":")).encode()
 
 

@@ -101,9 +101,9 @@ def ack(topic: str, group: str, handle: PopHandle) -> Request:
     )
 
 
-def batch_ack(broker: str, group: str, many: Iterable[PopAck]) -> Request:
+def batch_ack(broker: str, many: Iterable[PopAck]) -> Request:
     """Many messages of a broker, which stores one record. Since 5.1.3; asks for no rights. Raises BadFormat."""
-    return Request(RequestCode.BATCH_ACK_MESSAGE, {}, acks.batch_body(broker, group, many))
+    return Request(RequestCode.BATCH_ACK_MESSAGE, {}, acks.batch_body(broker, many))
 
 
 def change(topic: str, group: str, handle: PopHandle, invisible_ms: int) -> Request:

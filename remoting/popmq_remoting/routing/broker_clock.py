@@ -23,26 +23,25 @@ class BrokerClock:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._ahead_ms: deque[int] = deque(maxlen=SAMPLES)
+        self._samples_ms: deque[int] = deque(maxlen=SAMPLES)
+        #: How far it is ahead of ours; 0 until learnt.
+        self.ahead_ms = 0
 
     @property
     def is_learnt(self) -> bool:
-        return bool(self._ahead_ms)
-
-    @property
-    def ahead_ms(self) -> int:
-        """How far it is ahead of ours; 0 until learnt."""
-        return int(statistics.median(self._ahead_ms)) if self._ahead_ms else 0
+        return bool(self._samples_ms)
 
     def learn(self, broker_ms: int, asked_ms: int) -> None:
         """The broker wrote this time into its answer to a request that we sent at `asked_ms`, by our clock."""
         now_ms = self._now_ms()
         if 0 <= now_ms - asked_ms <= ROUND_TRIP_MS_MAX:
-            self._ahead_ms.append(broker_ms - (asked_ms + now_ms) // 2)
+            self._samples_ms.append(broker_ms - (asked_ms + now_ms) // 2)
+            self.ahead_ms = int(statistics.median(self._samples_ms))
 
     def forget(self) -> None:
         """The broker runs on another machine now."""
-        self._ahead_ms.clear()
+        self._samples_ms.clear()
+        self.ahead_ms = 0
 
     def now_ms(self) -> int:
         """Its time now. For the ends of leases, and bornTime of requests that are parked."""

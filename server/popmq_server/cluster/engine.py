@@ -164,4 +164,5 @@ class ClusterEngine:
     async def close(self) -> None:
         """Lets what is under way end."""
         self.listings.close()
-        await asyncio.gather(self.sends.close(), self.shared.close())
+        await asyncio.gather(self.sends.close(), self.pops.close(), self.acks.close())
+        await self.shared.close()

@@ -115,14 +115,14 @@ def test_names_of_the_brokers_own_are_known() -> None:
 
 
 def test_a_batch_is_written_as_the_format_says() -> None:
-    raw = batch.write([Entry(b"one", "a\x01b\x02"), Entry(b"", "", 7)])
+    raw = batch.write([Entry(b"one", b"a\x01b\x02"), Entry(b"", b"", 7)])
     first = struct.pack(">iiiii", 29, 0, 0, 0, 3) + b"one" + struct.pack(">h", 4) + b"a\x01b\x02"
     assert raw == first + struct.pack(">iiiiih", 22, 0, 0, 7, 0, 0)
 
 
 @given(st.lists(st.binary(max_size=300), max_size=30))
 def test_a_batch_is_split_in_order_and_no_part_is_larger_than_it_may(bodies: list[bytes]) -> None:
-    entries = [Entry(body, "é") for body in bodies]
+    entries = [Entry(body, "é".encode()) for body in bodies]
     parts = batch.split(entries, 400)
     assert [entry for part in parts for entry in part] == entries
     assert all(sum(map(batch.size_of, part)) <= 400 for part in parts)
@@ -133,7 +133,7 @@ def test_a_batch_that_brokers_refuse_is_refused_here() -> None:
     with pytest.raises(BadFormat):
         batch.write([Entry(bytes(3 << 20)), Entry(bytes(1 << 20))])
     with pytest.raises(BadFormat):
-        batch.write([Entry(b"", "x" * 40_000)])
+        batch.write([Entry(b"", b"x" * 40_000)])
 
 
 @pytest.mark.parametrize("packed", [zlib.compress(b"hello" * 9), gzip.compress(b"hello" * 9)], ids=["zlib", "gzip"])

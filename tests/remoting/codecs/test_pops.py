@@ -132,11 +132,11 @@ def acked(entry: dict[str, str | int]) -> set[int]:
 
 def test_many_acks_are_bits_behind_the_start_of_their_check_point() -> None:
     many = [
-        PopAck("t", HANDLE),
-        PopAck("t", HANDLE._replace(queue_offset=100)),
-        PopAck("t", HANDLE._replace(pop_ms=6_000)),
+        PopAck("t", "g", HANDLE),
+        PopAck("t", "g", HANDLE._replace(queue_offset=100)),
+        PopAck("t", "g", HANDLE._replace(pop_ms=6_000)),
     ]
-    found = json.loads(acks.batch_body("broker-a", "g", many))
+    found = json.loads(acks.batch_body("broker-a", many))
     assert found["brokerName"] == "broker-a"
     first, second = found["acks"]
     assert first == {
@@ -155,8 +155,8 @@ def test_many_acks_are_bits_behind_the_start_of_their_check_point() -> None:
 
 @given(st.sets(st.integers(0, 4_095), min_size=1, max_size=40))
 def test_each_acked_offset_is_in_the_body_and_no_other(distances: set[int]) -> None:
-    many = [PopAck("t", HANDLE._replace(queue_offset=100 + distance)) for distance in distances]
-    (entry,) = json.loads(acks.batch_body("broker-a", "g", many))["acks"]
+    many = [PopAck("t", "g", HANDLE._replace(queue_offset=100 + distance)) for distance in distances]
+    (entry,) = json.loads(acks.batch_body("broker-a", many))["acks"]
     assert acked(entry) == {100 + distance for distance in distances}
 
 
@@ -166,7 +166,7 @@ def test_each_acked_offset_is_in_the_body_and_no_other(distances: set[int]) -> N
 )
 def test_a_handle_that_no_broker_gave_makes_no_large_body(forged: PopHandle) -> None:
     with pytest.raises(BadFormat):
-        acks.batch_body("broker-a", "g", [PopAck("t", forged)])
+        acks.batch_body("broker-a", [PopAck("t", "g", forged)])
 
 
 @given(st.text("0123456789 ;,qo%", max_size=60))

@@ -173,7 +173,7 @@ async def test_messages_are_sent_popped_and_acked_once(rocketmq: RocketMQCluster
         await broker.create(queues=1)
         first = await broker.send(b"one", {"UNIQ_KEY": f"{broker.topic}-1", "TAGS": "red", "colour": "grün"})
         assert (first.code, first.queue_id, first.queue_offset) == (0, 0, 0)
-        entries = [Entry(b"%d" % number, f"UNIQ_KEY\x01{broker.topic}-{number}\x02") for number in range(2, 6)]
+        entries = [Entry(b"%d" % number, f"UNIQ_KEY\x01{broker.topic}-{number}\x02".encode()) for number in range(2, 6)]
         batch = sending.send_batch(SendTarget(broker.topic, "p", 0, "a"), entries, now_ms())
         sent = sending.sent(await broker.call(batch))
         assert (sent.queue_offset, len(sent.offset_ids)) == (1, 4)
@@ -184,8 +184,8 @@ async def test_messages_are_sent_popped_and_acked_once(rocketmq: RocketMQCluster
         assert rows[0].properties["colour"] == "grün"
         assert rows[0].message.offset_id == first.offset_ids[0]
         (await broker.call(popping.ack(broker.topic, broker.group, rows[0].handle))).expect()
-        acks = [PopAck(broker.topic, row.handle) for row in rows[1:4]]
-        (await broker.call(popping.batch_ack("a", broker.group, acks))).expect()
+        acks = [PopAck(broker.topic, broker.group, row.handle) for row in rows[1:4]]
+        (await broker.call(popping.batch_ack("a", acks))).expect()
         last = rows[4].handle
         changed = popping.changed(await broker.call(popping.change(broker.topic, broker.group, last, 1_000)), last)
         assert changed is not None
@@ -453,7 +453,7 @@ async def test_signed_requests_are_taken_by_acl_2_and_answers_with_binary_header
         await broker.send(b"x", {"colour": "grün"})
         (row,) = await broker.popped(1)
         assert row.properties["colour"] == "grün"
-        (await broker.call(popping.batch_ack("a", broker.group, [PopAck(broker.topic, row.handle)]))).expect()
+        (await broker.call(popping.batch_ack("a", [PopAck(broker.topic, broker.group, row.handle)]))).expect()
 
 
 async def test_a_wrong_signature_is_refused_by_acl_2(secured: RocketMQCluster) -> None:

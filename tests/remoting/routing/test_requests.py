@@ -34,7 +34,7 @@ async def test_what_was_sent_is_popped_and_once_acked_never_comes_again() -> Non
         fake.create("t")
         first = await send(cluster, b"one", {"TAGS": "red", "UNIQ_KEY": "id-1"})
         assert (first.code, first.queue_offset, first.transaction_id) == (0, 0, "id-1")
-        entries = [Entry(b"two", "UNIQ_KEY\x01id-2\x02"), Entry(b"three", "")]
+        entries = [Entry(b"two", b"UNIQ_KEY\x01id-2\x02"), Entry(b"three")]
         batch = sending.send_batch(SendTarget("t", "producers", 1), entries, loop_ms())
         sent = sending.sent(await cluster.call("a", batch, soon()))
         assert (sent.queue_id, sent.queue_offset, len(sent.offset_ids)) == (1, 0, 2)
@@ -42,8 +42,8 @@ async def test_what_was_sent_is_popped_and_once_acked_never_comes_again() -> Non
         assert [(row.message.body, row.attempt) for row in rows] == [(b"one", 1), (b"two", 1), (b"three", 1)]
         assert rows[0].properties["TAGS"] == "red"
         (await cluster.call("a", popping.ack("t", "g", rows[0].handle), soon())).expect()
-        others = [PopAck("t", row.handle) for row in rows[1:]]
-        (await cluster.call("a", popping.batch_ack("a", "g", others), soon())).expect()
+        others = [PopAck("t", "g", row.handle) for row in rows[1:]]
+        (await cluster.call("a", popping.batch_ack("a", others), soon())).expect()
         await passed(31.0)
         assert (await pop(cluster)).rows == []
         assert fake.brokers["a"].pops.leases == {}

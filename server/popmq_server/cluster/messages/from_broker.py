@@ -12,14 +12,15 @@ from popmq_remoting.messages.properties import OWN_NAMES
 from popmq_remoting.messages.stored import StoredMessage
 from popmq_server.cluster import names
 from popmq_server.cluster.messages import own
+from popmq_server.values import plain
 from popmq_server.values.message import DEAD_LETTER_PREFIX, varint
 
 _NUMBER, _BYTES = 0, 2
 _COMMITTED = int(SysFlag.COMMIT)
-#: Properties of a plain message: its id, its tag, and those of the broker's that have no field.
-_PLAIN = OWN_NAMES - {
+#: Properties of a plain message: its id, tag, birth and host, and those of the broker's that have no field.
+_PLAIN = {*OWN_NAMES, own.BORN} - {
     *("KEYS", "TRAN_MSG", "CHECK_IMMUNITY_TIME_IN_SECONDS", "__SHARDINGKEY", "TRACE_CONTEXT", "TIMER_DELAY_SEC"),
-    *("TIMER_DELAY_MS", "TIMER_DELIVER_MS", "__BORNHOST", "_SYS_MSG_PRIORITY_", "__LITE_TOPIC"),
+    *("TIMER_DELAY_MS", "TIMER_DELIVER_MS", "_SYS_MSG_PRIORITY_", "__LITE_TOPIC"),
 }
 _TRANSACTION_BITS = int(SysFlag.ROLLBACK)
 
@@ -31,7 +32,9 @@ def message_bytes(stored: StoredMessage, properties: Mapping[str, str]) -> bytes
     """
     get = properties.get
     if properties.keys() <= _PLAIN and not stored.sys_flag and not stored.topic.startswith(DEAD_LETTER_PREFIX):
-        return _plain(stored, get("UNIQ_KEY", ""), get("TAGS", ""))
+        born_ms = _of(properties, own.BORN) or max(0, stored.born_ms)
+        message_id = get("UNIQ_KEY") or stored.offset_id
+        return plain.write(message_id.encode(), stored.body, get("TAGS", ""), born_ms, get("__BORNHOST", ""))
     parts = [_text(1, get("UNIQ_KEY") or stored.offset_id), _bytes(2, stored.body)]
     if tag := get("TAGS"):
         parts.append(_text(3, tag))
@@ -57,14 +60,6 @@ def message_bytes(stored: StoredMessage, properties: Mapping[str, str]) -> bytes
     if lite_topic := get("__LITE_TOPIC"):
         parts.append(_text(17, lite_topic))
     return b"".join(parts)
-
-
-def _plain(stored: StoredMessage, message_id: str, tag: str) -> bytes:
-    """What `message_bytes` makes of a message with an id, a tag and a body, as most are, for less."""
-    name, body = (message_id or stored.offset_id).encode(), stored.body
-    word = _text(3, tag) if tag else b""
-    born = b"\x60" + varint(stored.born_ms) if stored.born_ms > 0 else b""
-    return b"".join((b"\x0a", varint(len(name)), name, b"\x12", varint(len(body)), body, word, born))
 
 
 def _bytes(field: int, value: bytes) -> bytes:

@@ -12,7 +12,7 @@ from popmq_remoting.messages import properties
 from popmq_server.cluster.messages import own
 from popmq_server.contract.commands.messages import NewMessage
 from popmq_server.errors import invalid
-from popmq_server.values import fields
+from popmq_server.values import fields, plain
 from popmq_server.values.message import Extra
 
 #: timerMaxDelaySec of a broker, unless it says another.
@@ -43,6 +43,27 @@ class SendLimits(NamedTuple):
 
 def to_broker(message: NewMessage, limits: SendLimits) -> BrokerMessage:
     """Raises Refused INVALID_FIELD. Without a time of the producer's it was born now."""
+    return _plain(message, limits) or _any(message, limits)
+
+
+def _plain(message: NewMessage, limits: SendLimits) -> BrokerMessage | None:
+    """`to_broker` for a plain message, at a third of the cost; None for any other, and for one that is refused."""
+    read = plain.read(message.data) if message.extra is None else None
+    if read is None:
+        return None
+    found, text = {"UNIQ_KEY": message.message_id}, f"UNIQ_KEY\x01{message.message_id}\x02"
+    if message.tag:
+        found["TAGS"] = message.tag
+        text += f"TAGS\x01{message.tag}\x02"
+    if read.born_host:
+        found["__BORNHOST"] = host = read.born_host.decode()
+        text += f"__BORNHOST\x01{host}\x02"
+    if text.count("\x01") != len(found) or text.count("\x02") != len(found):
+        return None
+    return BrokerMessage(read.body, found, text, 0, read.born_ms or limits.now_ms, True)
+
+
+def _any(message: NewMessage, limits: SendLimits) -> BrokerMessage:
     found = {"UNIQ_KEY": message.message_id}
     if message.tag:
         found["TAGS"] = message.tag
@@ -52,8 +73,8 @@ def to_broker(message: NewMessage, limits: SendLimits) -> BrokerMessage:
     sys_flag = _encoding(found, body, encoding)
     if message.extra is not None:
         sys_flag |= _put_extra(found, message.extra, limits)
-    plain = message.extra is None and not sys_flag
-    return BrokerMessage(body, found, _text(found), sys_flag, born_ms or limits.now_ms, plain)
+    is_plain = message.extra is None and not sys_flag
+    return BrokerMessage(body, found, _text(found), sys_flag, born_ms or limits.now_ms, is_plain)
 
 
 def _put_fields(found: dict[str, str], data: bytes) -> tuple[bytes, int, int]:

@@ -1,7 +1,8 @@
 """Ack and ChangeInvisibleTime: of the broker that each handle names, whichever gateway popped the message.
 
-    Ack        a batch for each broker (200151), which stores one record; ordered deliveries singly (200051). One code
-               answers for a batch: when a broker refuses one, each of its messages is acked alone
+    Ack        a batch for each broker (200151), which stores one record, and is that of all calls of a turn of the
+               event loop; ordered deliveries singly (200051). One code answers for a batch: when a broker refuses one,
+               each of its messages is acked alone
     extend     200053; a normal delivery has another handle from then on, an ordered one keeps its own
     release    200053 with the delay, or that of the group's backoff by the attempt that the handle names
     reject     the message read again, written as a dead letter, and acked
@@ -10,15 +11,17 @@ A handle whose lease is over by its broker's clock is refused here, since broker
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from popmq_remoting import RemotingError, Response, ResponseCode
-from popmq_remoting.errors import BrokerRefused
+from popmq_remoting.errors import BadFormat, BrokerRefused, DeadlineOver
 from popmq_remoting.messages import properties
 from popmq_remoting.pops.acks import PopAck
 from popmq_remoting.requests import popping
 from popmq_server.cluster import names
-from popmq_server.cluster.brokers import in_lanes, succeeded
+from popmq_server.cluster.brokers import CALL_S, in_lanes, succeeded
+from popmq_server.cluster.collecting import Collector, Share, packed
 from popmq_server.cluster.popping.dead import DeadLetters, delivered
 from popmq_server.cluster.popping.sessions import Held
 from popmq_server.cluster.refusals import Asked, refusal
@@ -29,6 +32,16 @@ from popmq_server.errors import Refused, lapsed
 from popmq_server.values.records import Group
 
 _NO_REASON = "rejected"
+#: Acks of one request to a broker, unless one call has more: 700 KB.
+ACKS_MAX = 4_096
+
+
+class _Batch(NamedTuple):
+    """The acks of one call at one broker. `group`: as PopMQ calls it."""
+
+    broker: str
+    group: str
+    acks: list[PopAck]
 
 
 class Acks:
@@ -37,6 +50,7 @@ class Acks:
     def __init__(self, shared: Shared, held: Held, dead: DeadLetters) -> None:
         self._brokers, self._groups, self._handles = shared.brokers, shared.groups, shared.handles
         self._held, self._dead, self._now_ms = held, dead, shared.now_ms
+        self._collected = Collector[_Batch, RemotingError | None](self._planned)
 
     async def ack(self, command: Ack) -> Acked:
         """One result for each handle. Raises Refused GROUP_NOT_FOUND."""
@@ -55,14 +69,9 @@ class Acks:
             results[index] = await self._acked(_delivery(read[index]), command.group)
 
         async def batch(broker: str, members: list[int]) -> None:
-            try:
-                await self._batch(broker, command.group, [_delivery(read[index]) for index in members])
-            except BrokerRefused:  # its one code tells nothing of each
-                await in_lanes(members, one)
-            except (RemotingError, Refused) as error:
-                refused = error if isinstance(error, Refused) else refusal(error, Asked(broker, group=command.group))
-                for index in members:
-                    results[index] = refused
+            found = await self._batch(broker, command.group, [_delivery(read[index]) for index in members])
+            for index, result in zip(members, found, strict=True):
+                results[index] = result
 
         await asyncio.gather(in_lanes(single, one), *(batch(broker, members) for broker, members in batches.items()))
         topics: dict[str, int] = {}
@@ -73,12 +82,43 @@ class Acks:
                 topics[name] = topics.get(name, 0) + 1
         return Acked(results, topics)
 
-    async def _batch(self, broker: str, group: str, deliveries: Sequence[SignedDelivery]) -> None:
-        """Acks deliveries in one request. Raises RemotingError, Refused."""
+    async def _batch(self, broker: str, group: str, deliveries: Sequence[SignedDelivery]) -> list[Refused | None]:
+        """Acks deliveries in one request, with those of other calls; singly if that tells nothing of each."""
         known = names.broker_group(group)
-        acks = [PopAck(each.topic, each.handle) for each in deliveries]
-        request = popping.batch_ack(broker, known, acks)
-        await self._brokers.tried(Asked(broker, group=group), request, succeeded, self._brokers.until_s())
+        acks = [PopAck(each.topic, known, each.handle) for each in deliveries]
+        error: RemotingError | None
+        try:
+            error = await self._collected.ask(_Batch(broker, group, acks), self._brokers.until_s())
+        except DeadlineOver as late:
+            error = late
+        results: list[Refused | None] = [None] * len(deliveries)
+        if isinstance(error, BrokerRefused | BadFormat):
+
+            async def one(index: int) -> None:
+                results[index] = await self._acked(deliveries[index], group)
+
+            await in_lanes(range(len(deliveries)), one)
+        elif error is not None:
+            results = [refusal(error, Asked(broker, group=group)) for _ in deliveries]
+        return results
+
+    def _planned(self, turn: Sequence[_Batch]) -> Iterator[Share[RemotingError | None]]:
+        by_broker: dict[str, list[int]] = {}
+        for place, batch in enumerate(turn):
+            by_broker.setdefault(batch.broker, []).append(place)
+        for broker, places in by_broker.items():
+            for members in packed(places, lambda place: len(turn[place].acks), ACKS_MAX):
+                yield Share(members, self._together(broker, [turn[member] for member in members]))
+
+    async def _together(self, broker: str, batches: Sequence[_Batch]) -> list[RemotingError | None]:
+        """Acks the batches of several calls in one request; what is wrong with it is the outcome of each."""
+        acks = [each for batch in batches for each in batch.acks]
+        asked = Asked(broker, group=batches[0].group)
+        try:
+            await self._brokers.tried(asked, popping.batch_ack(broker, acks), succeeded, self._brokers.until_s())
+        except RemotingError as error:
+            return [error] * len(batches)
+        return [None] * len(batches)
 
     async def _acked(self, delivery: SignedDelivery, group: str) -> Refused | None:
         request = popping.ack(delivery.topic, names.broker_group(group), delivery.handle)
@@ -87,6 +127,10 @@ class Acks:
             return await self._brokers.call(asked, request, _gone)
         except Refused as refused:
             return refused
+
+    async def close(self) -> None:
+        """Waits for the acks that are under way, at most as long as a call takes."""
+        await self._collected.close(CALL_S)
 
     # ── Changes ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,6 +1,6 @@
 """Pop: a round over the topic's brokers, a wait if they have nothing, and the round again.
 
-    round    pops of 32 at most, one after the other, until there is enough or a broker has no more
+    round    pops of 32 at most (broker_pops.py), one after the other, until there is enough or a broker has no more
     rows     tags compared again (brokers compare hashes; what does not match is acked)
              redriven for another group ─▶ acked
              attempts used up ─▶ a dead letter, not delivered
@@ -12,7 +12,6 @@ A lease that nobody will use ends at once: of a caller who has gone, and of a po
 
 import asyncio
 import functools
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from popmq_remoting import Route
 from popmq_remoting.names import NORMAL
 from popmq_remoting.pops.infos import PoppedMessage
 from popmq_remoting.requests import popping
-from popmq_remoting.requests.popping import MESSAGES_MAX, BrokerPop, PopOutcome
+from popmq_remoting.requests.popping import MESSAGES_MAX, PopOutcome
 from popmq_server.cluster import names
 from popmq_server.cluster.brokers import succeeded
 from popmq_server.cluster.catalog.topics import KnownTopic
@@ -28,8 +27,9 @@ from popmq_server.cluster.layout import QueuePlace
 from popmq_server.cluster.messages import own
 from popmq_server.cluster.messages.from_broker import message_bytes
 from popmq_server.cluster.popping.attempts import Attempts, key_of
+from popmq_server.cluster.popping.broker_pops import BrokerPops, PopKey
 from popmq_server.cluster.popping.dead import USED_UP, DeadLetters
-from popmq_server.cluster.popping.sessions import Held, given_back
+from popmq_server.cluster.popping.sessions import Held
 from popmq_server.cluster.popping.starts import Starts
 from popmq_server.cluster.popping.waits import LineKey, Waits
 from popmq_server.cluster.refusals import Asked, lacks_group
@@ -89,6 +89,7 @@ class Pops:
         self.waits = Waits(shared.brokers)
         self.held = Held()
         self._attempts = Attempts()
+        self._at_brokers = BrokerPops(shared)
         self._loop = asyncio.get_running_loop()
         self._turn = 0
 
@@ -200,8 +201,8 @@ class Pops:
             try:
                 rows, due_ms = await self._delivered(wanted, broker, outcome)
             except Refused:
-                taken = [SignedDelivery(wanted.topic.broker_name, each.handle) for each in outcome.rows]
-                self._release(taken, wanted.group.name)
+                taken = (SignedDelivery(wanted.topic.broker_name, each.handle) for each in outcome.rows)
+                self._at_brokers.release(taken, wanted.group.name)
                 raise
             due = min(found.due_ms or due_ms, due_ms or found.due_ms)
             found = _Round(found.rows + rows, due, {**found.rest, broker: outcome.rest})
@@ -210,32 +211,26 @@ class Pops:
         return found
 
     async def _popped(self, wanted: Wanted, broker: str, queue_id: int, messages_max: int) -> PopOutcome:
-        clock, asked_ms = self._brokers.cluster.clock(broker), self._now_ms()
+        ordered = wanted.topic.is_fifo
         kind = {"tag": "TAG", "sql92": "SQL92"}.get(wanted.filter.kind)
-        request = popping.pop(
-            BrokerPop(
-                wanted.topic.broker_name,
-                wanted.broker_group,
+        return await self._at_brokers.pop(
+            PopKey(
+                broker,
+                queue_id,
+                wanted.topic.name,
+                wanted.group.name,
                 wanted.invisible_ms,
-                clock.pop_born_ms(),
-                messages_max=messages_max,
-                queue_id=queue_id,
-                ordered=wanted.topic.is_fifo,
-                filter_type=kind,
-                expression=wanted.filter.text if kind else None,
-                attempt_id=wanted.command.attempt_id or None if wanted.topic.is_fifo else None,
-                broker=broker,
-            )
+                kind,
+                wanted.filter.text if kind else None,
+                ordered,
+                wanted.command.attempt_id or None if ordered else None,
+            ),
+            messages_max,
         )
-        asked = Asked(broker, wanted.topic.name, wanted.group.name, "filter")
-        outcome = await self._brokers.call(asked, request, lambda answer: popping.popped(answer, broker))
-        if outcome.pop_ms:
-            clock.learn(outcome.pop_ms, asked_ms)
-        return outcome
 
     async def _delivered(self, wanted: Wanted, broker: str, outcome: PopOutcome) -> tuple[list[PoppedRow], int]:
         """The rows of a pop, and when their lease ends by our clock."""
-        rows, due_ms = list[PoppedRow](), 0
+        rows, due_ms, numbers = list[PoppedRow](), 0, dict[int, int]()
         ahead_ms = self._brokers.cluster.clock(broker).ahead_ms
         for each in outcome.rows:
             delivery = SignedDelivery(wanted.topic.broker_name, each.handle, each.attempt)
@@ -249,9 +244,10 @@ class Pops:
                 self._background.start("a dead letter", self._bury(delivery, wanted, each))
             else:
                 due_ms = due_ms or each.handle.lapses_ms - ahead_ms
-                queue = 0
-                if each.handle.kind == NORMAL:
+                queue = numbers.get(each.handle.queue_id) if each.handle.kind == NORMAL else 0
+                if queue is None:
                     queue = await self._layouts.number(wanted.topic, broker, each.handle.queue_id)
+                    numbers[each.handle.queue_id] = queue
                 signed = self._handles.write(delivery, wanted.group.name) if wanted.command.handles else b""
                 rows.append((data, each.message.stored_ms, queue, each.handle.queue_offset, each.attempt, signed))
         return rows, due_ms
@@ -281,14 +277,12 @@ class Pops:
         handles = [handle.decode() for handle in task.result().handles if handle]
         for handle in handles:
             self.held.remove(handle)
-        self._release([self._handles.read(handle, group) for handle in handles], group)
-
-    def _release(self, deliveries: Iterable[SignedDelivery], group: str) -> None:
-        for delivery in deliveries:
-            self._background.start(
-                "the release of a message that nobody has taken", given_back(self._brokers, delivery, group)
-            )
+        self._at_brokers.release((self._handles.read(handle, group) for handle in handles), group)
 
     def close_waits(self) -> None:
         """Answers the pops that wait: the process stops."""
         self.waits.close()
+
+    async def close(self) -> None:
+        """Waits for the pops that are under way."""
+        await self._at_brokers.close()

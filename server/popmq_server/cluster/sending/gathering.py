@@ -79,5 +79,5 @@ def _of_topic(topic: str, messages: Iterable[tuple[int, BrokerMessage]], bytes_m
 def _entry(message: BrokerMessage, born_ms: int) -> Entry:
     """A message's entry in a batch. The request has one born time; a message with another one has it as a property."""
     if message.born_ms == born_ms:
-        return Entry(message.body, message.text)
-    return Entry(message.body, f"{message.text}{own.BORN}\x01{message.born_ms}\x02")
+        return Entry(message.body, message.text.encode())
+    return Entry(message.body, f"{message.text}{own.BORN}\x01{message.born_ms}\x02".encode())

@@ -11,8 +11,7 @@ for its broker. An answer that did not come is not asked for again: the client d
 """
 
 import asyncio
-import contextvars
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from popmq_remoting import RemotingError, ResponseCode, Route
@@ -22,6 +21,7 @@ from popmq_remoting.requests import sending
 from popmq_remoting.requests.sending import HalfPlace, SendOutcome, SendTarget
 from popmq_server.cluster.brokers import CALL_S
 from popmq_server.cluster.catalog.topics import KnownTopic
+from popmq_server.cluster.collecting import Collector, Share, again
 from popmq_server.cluster.layout import QueuePlace
 from popmq_server.cluster.messages.to_broker import BrokerMessage, SendLimits, to_broker
 from popmq_server.cluster.refusals import Asked, refusal
@@ -57,10 +57,7 @@ class Sends:
         self._brokers, self._topics, self._layouts = shared.brokers, shared.topics, shared.layouts
         self._secrets, self._now_ms = shared.secrets, shared.now_ms
         self._placing = Placing()
-        self._loop = asyncio.get_running_loop()
-        #: Single sends of this turn: topic, message, and who waits for its place.
-        self._turn: list[tuple[KnownTopic, BrokerMessage, asyncio.Future[Answer]]] = []
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._collected = Collector[tuple[KnownTopic, BrokerMessage], Answer](self._planned)
         #: Messages that travelled together with those of other callers.
         self.gathered = 0
 
@@ -73,64 +70,36 @@ class Sends:
         topic_types.check_types(topic.settings, command.types)
         valid = command.valid
         places: list[Place | Refused] = [Place()] * len(valid)
-        prepared = list[Numbered]()
+        prepared, limits = list[Numbered](), SendLimits(topic.broker_name, self._now_ms())
         for number, message in enumerate(valid):
             try:
-                prepared.append(Numbered(number, self._prepared(topic, message), message.extra or _NONE))
+                prepared.append(Numbered(number, _prepared(topic, message, limits), message.extra or _NONE))
             except Refused as refused:
                 places[number] = refused
         if len(prepared) == 1 and prepared[0].message.is_plain:
-            places[prepared[0].number] = await self._in_turn(topic, prepared[0].message)
+            places[prepared[0].number] = await self._alone(topic, prepared[0].message)
         elif prepared:
             await self._many(topic, prepared, places)
         return sent(places)
 
-    def _prepared(self, topic: KnownTopic, message: NewMessage) -> BrokerMessage:
-        if (refused := topic_types.refusal(topic.settings, message.extra or _NONE)) is not None:
-            raise refused
-        return to_broker(message, SendLimits(topic.broker_name, self._now_ms()))
-
     # ── One message, together with those of other callers ────────────────────────────────────────────────────────────
 
-    async def _in_turn(self, topic: KnownTopic, message: BrokerMessage) -> Place | Refused:
-        if not self._turn:
-            self._loop.call_soon(self._end_turn)
-        place: asyncio.Future[Answer] = self._loop.create_future()
-        self._turn.append((topic, message, place))
+    async def _alone(self, topic: KnownTopic, message: BrokerMessage) -> Answer:
         try:
-            async with asyncio.timeout_at(self._brokers.until_s()):
-                return await place
-        except TimeoutError:
-            late = DeadlineOver("no answer before the deadline", maybe_done=True)
-            raise refusal(late, Asked("", topic.name)) from None
-
-    def _end_turn(self) -> None:
-        turn, self._turn = self._turn, []
-        known = {topic.broker_name: topic for topic, _, _ in turn}
-        for each in gathering.planned([(topic.broker_name, message) for topic, message, _ in turn]):
-            waiting = [turn[member][2] for member in each.members]
-            self.gathered += len(waiting) if len(waiting) > 1 else 0
-            # Without the deadline of the call that began the turn: each caller has its own.
-            task = self._loop.create_task(self._tell(known[each.topic], each, waiting), context=contextvars.Context())
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
-
-    async def _tell(
-        self, topic: KnownTopic, gathered: Gathered, waiting: "Sequence[asyncio.Future[Place | Refused]]"
-    ) -> None:
-        found: Sequence[Place | Refused]
-        try:
-            found = await self._stored(topic, await self._topics.route(topic.name), gathered)
+            return await self._collected.ask((topic, message), self._brokers.until_s())
         except Refused as refused:
-            found = [refused] * len(waiting)
-        except Exception as error:
-            for future in waiting:
-                if not future.done():
-                    future.set_exception(error)
-            return
-        for future, place in zip(waiting, found, strict=True):
-            if not future.done():
-                future.set_result(_again(place) if isinstance(place, Refused) else place)
+            return refused
+        except DeadlineOver as late:
+            return refusal(late, Asked("", topic.name))
+
+    def _planned(self, turn: Sequence[tuple[KnownTopic, BrokerMessage]]) -> Iterator[Share[Answer]]:
+        known = {topic.broker_name: topic for topic, _ in turn}
+        for each in gathering.planned([(topic.broker_name, message) for topic, message in turn]):
+            self.gathered += len(each.members) if len(each.members) > 1 else 0
+            yield Share(each.members, self._together(known[each.topic], each))
+
+    async def _together(self, topic: KnownTopic, gathered: Gathered) -> list[Answer]:
+        return await self._stored(topic, await self._topics.route(topic.name), gathered)
 
     # ── Many messages of one call ────────────────────────────────────────────────────────────────────────────────────
 
@@ -163,7 +132,7 @@ class Sends:
         stopped: dict[str, Refused] = {}
         for number, message, extra in messages:
             if (earlier := stopped.get(extra.message_group)) is not None:
-                places[number] = _again(earlier)
+                places[number] = again(earlier)
                 continue
             (gathered,) = gathering.planned([(topic.broker_name, message)])
             try:
@@ -256,23 +225,18 @@ class Sends:
 
     async def close(self) -> None:
         """Waits for the requests that are under way, at most as long as a call takes."""
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=CALL_S)
+        await self._collected.close(CALL_S)
+
+
+def _prepared(topic: KnownTopic, message: NewMessage, limits: SendLimits) -> BrokerMessage:
+    """Raises Refused."""
+    if (refused := topic_types.refusal(topic.settings, message.extra or _NONE)) is not None:
+        raise refused
+    return to_broker(message, limits)
 
 
 def _is_of_one(error: RemotingError) -> bool:
     return isinstance(error, BrokerRefused) and error.code == ResponseCode.MESSAGE_ILLEGAL
-
-
-def _again(refused: Refused) -> Refused:
-    """A copy of a refusal for another caller: an exception has one traceback."""
-    return Refused(
-        refused.code,
-        refused.message,
-        field=refused.field,
-        action=refused.action,
-        retry_after_ms=refused.retry_after_ms,
-    )
 
 
 def sent(places: Sequence[Place | Refused]) -> Sent:

@@ -58,14 +58,19 @@ class Handles:
         `now_ms`: the clock of a broker, by its name.
         """
         found: list[SignedDelivery | Refused] = []
+        times: dict[str, int] = {}
         for index, text in enumerate(texts):
-            field = f"handles[{index}]"
             try:
-                delivery = self.read(text, group, field)
+                delivery = self.read(text, group)
             except Refused as refused:
+                refused.field = f"handles[{index}]"
                 found.append(refused)
                 continue
-            found.append(lapsed(field) if is_over(delivery.handle, now_ms(delivery.handle.broker)) else delivery)
+            broker = delivery.handle.broker
+            time_ms = times.get(broker)
+            if time_ms is None:
+                time_ms = times[broker] = now_ms(broker)
+            found.append(lapsed(f"handles[{index}]") if is_over(delivery.handle, time_ms) else delivery)
         return found
 
 

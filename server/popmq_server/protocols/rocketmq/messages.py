@@ -29,6 +29,7 @@ from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.contract.commands import NewMessage, PoppedRow
 from popmq_server.protocols import entries
 from popmq_server.protocols.rocketmq.status import Declined
+from popmq_server.values import plain
 from popmq_server.values.message import (
     BODY_BYTES_MAX,
     BORN_HOST_BYTES_MAX,
@@ -114,29 +115,8 @@ def _plain(message: pb.Message) -> tuple[NewMessage, str] | None:
     if tag:
         _check_words(system)
         entries.check_tag(tag)
-    raw = _joined(message_id, body, tag, time_ms(system.born_timestamp), host)
+    raw = plain.write(message_id.encode(), body, tag, time_ms(system.born_timestamp), host)
     return NewMessage(raw, tag, message_id), "NORMAL"
-
-
-def _joined(message_id: str, body: bytes, tag: str, born_ms: int, host: str) -> bytes:
-    """A popmq.v1.Message, encoded by hand: 1 message_id · 2 body · 3 tag · 12 born_ms · 16 born_host."""
-    name = message_id.encode()
-    words = (_text(b"\x1a", tag) if tag else b""), (_text(b"\x82\x01", host) if host else b"")
-    born = b"\x60" + varint(born_ms) if born_ms else b""
-    return b"".join((_head(b"\x0a", len(name)), name, _head(b"\x12", len(body)), body, words[0], born, words[1]))
-
-
-@functools.lru_cache(maxsize=4096)
-def _head(field: bytes, size: int) -> bytes:
-    """The start of a protobuf field of `size` bytes. `field`: its key."""
-    return field + varint(size)
-
-
-@functools.lru_cache(maxsize=4096)
-def _text(field: bytes, text: str) -> bytes:
-    """A protobuf field with a text that many messages have. `field`: its key."""
-    raw = text.encode()
-    return field + varint(len(raw)) + raw
 
 
 def _checked(message: pb.Message) -> NewMessage:
@@ -263,21 +243,14 @@ def response(row: PoppedRow, handle: bytes, topic: bytes, topic_type: str) -> by
     13 queue_id · 14 queue_offset · 16 delivery_attempt.
     """
     data, stored_ms, queue, offset, attempt, _ = row
-    stored = native.Message.FromString(data)
-    body, tag, message_id, born_ms, host = (
-        stored.body,
-        stored.tag,
-        stored.message_id,
-        stored.born_ms,
-        stored.born_host,
-    )
-    if topic_type == "PRIORITY" or data != _joined(message_id, body, tag, born_ms, host):
+    stored = None if topic_type == "PRIORITY" else plain.read(data)
+    if stored is None:
         return None
-    name = message_id.encode()
+    name, body, tag, born_ms, host = stored
     digest = hashlib.md5(body, usedforsecurity=False).hexdigest().upper().encode()
     system = b"".join(
         (
-            _text(b"\x0a", tag) if tag else b"",
+            b"\x0a" + varint(len(tag)) + tag if tag else b"",
             b"\x1a",
             varint(len(name)),
             name,
@@ -285,7 +258,7 @@ def response(row: PoppedRow, handle: bytes, topic: bytes, topic_type: str) -> by
             digest,
             _PLAIN,
             _timestamp(b"\x3a", min(born_ms or stored_ms, TIME_MS_MAX)),
-            _text(b"\x42", host) if host else b"",
+            b"\x42" + varint(len(host)) + host if host else b"",
             _timestamp(b"\x4a", stored_ms),
             b"\x62",
             handle,
@@ -306,12 +279,21 @@ def response(row: PoppedRow, handle: bytes, topic: bytes, topic_type: str) -> by
 _DIGEST, _PLAIN = b"\x22\x24\x08" + bytes((pb.MD5,)) + b"\x12\x20", bytes((0x28, pb.IDENTITY, 0x30, pb.NORMAL))
 
 
-@functools.lru_cache(maxsize=4096)
 def _timestamp(field: bytes, time_ms: int) -> bytes:
     """A field with a Timestamp: 1 seconds · 2 nanos."""
     seconds, ms = divmod(time_ms, 1000)
-    raw = (b"\x08" + varint(seconds) if seconds else b"") + (b"\x10" + varint(ms * 1_000_000) if ms else b"")
-    return field + varint(len(raw)) + raw
+    raw = _seconds(seconds) + _nanos(ms)
+    return field + bytes((len(raw),)) + raw
+
+
+@functools.lru_cache(maxsize=1024)
+def _seconds(seconds: int) -> bytes:
+    return b"\x08" + varint(seconds) if seconds else b""
+
+
+@functools.lru_cache(maxsize=1024)
+def _nanos(ms: int) -> bytes:
+    return b"\x10" + varint(ms * 1_000_000) if ms else b""
 
 
 def delivered(row: DeliveredRow, topic: pb.Resource, topic_type: str) -> pb.Message:
