@@ -137,7 +137,7 @@ SEAM = [
     f"popmq_server.{name}"
     for name in (
         *("protocols", "monitoring", "contract", "values.filters"),
-        *("values.limits", "values.message", "values.permission", "values.reach", "values.records"),
+        *("values.limits", "values.message", "values.permission", "values.plain", "values.reach", "values.records"),
         *("clock", "errors", "logs", "line_writer", "options", "ports", "private_file", "settings"),
     )
 ]

@@ -44,9 +44,5 @@ def write(properties: Mapping[str, str]) -> str:
 
 def read(raw: bytes) -> dict[str, str]:
     """The properties in a record, as brokers read them: without entries that have no value, the last one of a name."""
-    found = {}
-    for entry in raw.decode("utf-8", "replace").split("\x02"):
-        name, mark, value = entry.partition("\x01")
-        if mark:
-            found[name] = value
-    return found
+    entries = raw.decode("utf-8", "replace").split("\x02")
+    return dict([entry.split("\x01", 1) for entry in entries if "\x01" in entry])

@@ -73,7 +73,10 @@ class Acks:
             for index, result in zip(members, found, strict=True):
                 results[index] = result
 
-        await asyncio.gather(in_lanes(single, one), *(batch(broker, members) for broker, members in batches.items()))
+        if len(batches) == 1 and not single:
+            await batch(*batches.popitem())
+        else:
+            await asyncio.gather(in_lanes(single, one), *(batch(broker, each) for broker, each in batches.items()))
         topics: dict[str, int] = {}
         for text, each, result in zip(texts, read, results, strict=True):
             if result is None and isinstance(each, SignedDelivery):

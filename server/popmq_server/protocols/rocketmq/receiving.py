@@ -129,10 +129,12 @@ class ReceiveService(RocketmqServicer):
         begun = written = 0
         try:
             yield rpc.ReceiveMessageResponse(status=OK if popped.rows else _NOTHING)
-            handles = length_prefixed(popped.handles)
+            handles, named = length_prefixed(popped.handles), request.message_queue.topic.SerializeToString()
             for row, handle in zip(popped.rows, handles, strict=True):
                 begun += 1
-                yield self._message(request, call, command, popped.type, row, handle)
+                # The bytes of a plain message, unless its client needs the handle remembered.
+                encoded = None if call.language == "CPP" else response(row, handle, named, popped.type)
+                yield encoded or self._message(request, call, command, popped.type, row)
                 written += 1
         finally:
             if written < len(popped.rows):
@@ -193,19 +195,14 @@ class ReceiveService(RocketmqServicer):
         command: Pop,
         topic_type: str,
         row: PoppedRow,
-        handle: bytes,
-    ) -> rpc.ReceiveMessageResponse | bytes:
-        """The response for one message; of a plain one its bytes, unless its client needs the handle remembered.
-
-        `handle`: the row's, length_prefixed.
-        """
-        topic, held = request.message_queue.topic, call.language == "CPP"
-        if not held and (answer := response(row, handle, topic.SerializeToString(), topic_type)) is not None:
-            return answer
+    ) -> rpc.ReceiveMessageResponse:
+        """The response for one message, of any kind."""
         data, stored_ms, queue, offset, attempt, raw_handle = row
         text = raw_handle.decode()
-        message = delivered(DeliveredRow(data, stored_ms, queue, offset, attempt, text), topic, topic_type)
-        if held:
+        message = delivered(
+            DeliveredRow(data, stored_ms, queue, offset, attempt, text), request.message_queue.topic, topic_type
+        )
+        if call.language == "CPP":
             self._held.add(command.client_id, command.group, message.system_properties.message_id, text)
         return rpc.ReceiveMessageResponse(message=message)
 
