@@ -107,9 +107,26 @@ class Pops:
                 room -= len(taken)
         if not body:
             return None
-        numbers = {"popTime": pop_ms, "invisibleTime": invisible_ms, "reviveQid": revive, "restNum": 0}
+        numbers = {
+            "popTime": pop_ms,
+            "invisibleTime": invisible_ms,
+            "reviveQid": revive,
+            "restNum": self._rest(request),
+        }
         infos = {"startOffsetInfo": starts, "msgOffsetInfo": offsets, "orderCountInfo": orders}
         return ok(body, **numbers, **{name: ";".join(each) for name, each in infos.items()})
+
+    def _rest(self, request: Request) -> int:
+        """Messages that are left in the queues of a pop."""
+        group, topic, queue_id = (
+            request.fields["consumerGroup"],
+            request.fields["topic"],
+            int(request.fields["queueId"]),
+        )
+        queues = enumerate(self._log.topics[topic].queues)
+        return sum(
+            len(queue) - self._next.get((group, topic, index), 0) for index, queue in queues if queue_id in (-1, index)
+        )
 
     def _take(self, group: str, real: str, index: int, room: int, ordered: bool) -> list[Record]:
         """The next messages of a queue; an ordered one gives none while it holds some."""

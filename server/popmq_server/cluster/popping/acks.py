@@ -81,9 +81,8 @@ class Acks:
         for text, each, result in zip(texts, read, results, strict=True):
             if result is None and isinstance(each, SignedDelivery):
                 self._held.remove(text)
-                name = names.shown(each.topic)
-                topics[name] = topics.get(name, 0) + 1
-        return Acked(results, topics)
+                topics[each.topic] = topics.get(each.topic, 0) + 1
+        return Acked(results, {names.shown(topic): count for topic, count in topics.items()})
 
     async def _batch(self, broker: str, group: str, deliveries: Sequence[SignedDelivery]) -> list[Refused | None]:
         """Acks deliveries in one request, with those of other calls; singly if that tells nothing of each."""

@@ -1,6 +1,6 @@
 """Pop: a round over the topic's brokers, a wait if they have nothing, and the round again.
 
-    round    pops of 32 at most (broker_pops.py), one after the other, until there is enough or a broker has no more
+    round    pops of 32 at most (broker_pops.py), POPS_MAX at once, until there is enough or a broker has no more
     rows     tags compared again (brokers compare hashes; what does not match is acked)
              redriven for another group ─▶ acked
              attempts used up ─▶ a dead letter, not delivered
@@ -44,6 +44,8 @@ from popmq_server.values.filters.filter import Filter
 from popmq_server.values.records import Group
 
 _ALL_QUEUES = -1
+#: Requests of one pop that are under way together.
+POPS_MAX = 4
 
 
 class Wanted(NamedTuple):
@@ -68,6 +70,15 @@ class _Round(NamedTuple):
     rows: list[PoppedRow]
     due_ms: int
     rest: dict[str, int]
+
+
+class _Part(NamedTuple):
+    """What one request took. `taken`: messages, also those that are not delivered."""
+
+    rows: list[PoppedRow]
+    due_ms: int
+    rest: dict[str, int]
+    taken: int
 
 
 @dataclass
@@ -190,25 +201,52 @@ class Pops:
         return found
 
     def _room(self, wanted: Wanted, found: _Round) -> int:
-        size = sum(len(row[0]) for row in found.rows)
-        return 0 if found.rows and size >= wanted.command.max_bytes else wanted.command.max_messages - len(found.rows)
+        """How many more messages the pop may take, by what those that it has weigh."""
+        command = wanted.command
+        if not found.rows:
+            return command.max_messages
+        size = sum([len(row[0]) for row in found.rows])
+        fitting = (command.max_bytes - size) * len(found.rows) // max(1, size)
+        return 0 if size >= command.max_bytes else min(command.max_messages - len(found.rows), max(1, fitting))
 
     async def _taken(self, wanted: Wanted, broker: str, queue_id: int, found: _Round) -> _Round:
-        """Pops from one broker until the pop is full or the broker has no more messages."""
+        """Pops from one broker until the pop is full or the broker has no more messages.
+
+        The first pop tells how many are left; then several go at once. Raises Refused, unless messages were found.
+        """
+        at_once = 1
         while (room := self._room(wanted, found)) > 0:
-            asked_for = min(room, MESSAGES_MAX)
-            outcome = await self._popped(wanted, broker, queue_id, asked_for)
-            try:
-                rows, due_ms = await self._delivered(wanted, broker, outcome)
-            except Refused:
-                taken = (SignedDelivery(wanted.topic.broker_name, each.handle) for each in outcome.rows)
-                self._at_brokers.release(taken, wanted.group.name)
-                raise
-            due = min(found.due_ms or due_ms, due_ms or found.due_ms)
-            found = _Round(found.rows + rows, due, {**found.rest, broker: outcome.rest})
-            if len(outcome.rows) < asked_for and not (outcome.rows and outcome.rest):
+            sizes = [min(room - start, MESSAGES_MAX) for start in range(0, room, MESSAGES_MAX)][:at_once]
+            pops = [self._part(wanted, broker, queue_id, size) for size in sizes]
+            parts = [await pops[0]] if len(pops) == 1 else await asyncio.gather(*pops)
+            refused, short = None, False
+            for size, part in zip(sizes, parts, strict=True):
+                if isinstance(part, Refused):
+                    refused = part
+                    continue
+                due = min(found.due_ms or part.due_ms, part.due_ms or found.due_ms)
+                found = _Round(found.rows + part.rows, due, {**found.rest, **part.rest})
+                short |= part.taken < size and not (part.taken and part.rest[broker])
+                at_once = 1 if wanted.topic.is_fifo else min(POPS_MAX, 1 + part.rest[broker] // MESSAGES_MAX)
+            if refused is not None and not found.rows:
+                raise refused
+            if refused is not None or short:
                 break
         return found
+
+    async def _part(self, wanted: Wanted, broker: str, queue_id: int, messages_max: int) -> "_Part | Refused":
+        """What one request takes. Messages that cannot be delivered now are given back."""
+        try:
+            outcome = await self._popped(wanted, broker, queue_id, messages_max)
+        except Refused as refused:
+            return refused
+        try:
+            rows, due_ms = await self._delivered(wanted, broker, outcome)
+        except Refused as refused:
+            taken = (SignedDelivery(wanted.topic.broker_name, each.handle) for each in outcome.rows)
+            self._at_brokers.release(taken, wanted.group.name)
+            return refused
+        return _Part(rows, due_ms, {broker: outcome.rest}, len(outcome.rows))
 
     async def _popped(self, wanted: Wanted, broker: str, queue_id: int, messages_max: int) -> PopOutcome:
         ordered = wanted.topic.is_fifo

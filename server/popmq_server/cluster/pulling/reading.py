@@ -3,11 +3,13 @@
     a pull ─▶ messages in their order ─▶ compared with the filter again, as brokers compare hashes of tags
                                          without those that were redriven for another group
                                          until there are enough, or the queue ends
+      └─▶ without a filter, the pulls that follow are asked for meanwhile
 
 The numbers of the queue tell what an answer without messages means; brokers of different releases say it in different
 ways.
 """
 
+import asyncio
 from dataclasses import dataclass, field, replace
 
 from popmq_remoting import CALLS, ResponseCode
@@ -30,6 +32,8 @@ from popmq_server.values.filters.filter import Filter
 
 #: Messages of one pull, as many as a broker gives at most unless its operator says otherwise.
 PULL_MESSAGES = 1024
+#: Pulls that are under way while an answer is looked at.
+PULLS_AHEAD = 4
 #: Bytes of a pull for the gateway itself.
 SOME_BYTES = 4 << 20
 #: Pulls without a message that matches, after which the answer says how far it came.
@@ -84,12 +88,19 @@ class Reader:
 
     async def read(self, asked: Reading, first: PulledQueue | None = None) -> Read:
         """Raises Refused. `first`: the answer of a pull that waited."""
+        ahead = _Ahead(self, asked)
+        try:
+            return await self._read(asked, ahead, first)
+        finally:
+            ahead.close()
+
+    async def _read(self, asked: Reading, ahead: "_Ahead", first: PulledQueue | None) -> Read:
         found, passed, bytes_left = Read("", asked.offset, 0, 0), "", asked.bytes_max
         for _ in range(PULLS_MAX):
-            room = asked.messages_max - len(found.rows)
-            pulled = first or await self.pull(replace(asked, offset=found.next_offset, messages_max=room))
+            pulled = first or await ahead.pulled(found.next_offset, asked.messages_max - len(found.rows))
             first = None
             found.least, found.most = pulled.min_offset, pulled.max_offset
+            ahead.ask(pulled, asked.messages_max - len(found.rows), bytes_left)
             if pulled.messages:
                 looked_at = found.next_offset
                 bytes_left = _take(asked, found, pulled, bytes_left)
@@ -145,6 +156,50 @@ class Reader:
         """The message at exactly this place; None: there is none."""
         found = await self.some(topic, place, offset, 1)
         return found[0] if found and found[0].queue_offset == offset else None
+
+
+class _Ahead:
+    """Pulls of one read that are under way: of the places where the next ones will begin, if nothing is left out."""
+
+    def __init__(self, reader: Reader, asked: Reading) -> None:
+        self._reader, self._asked = reader, asked
+        self._loop = asyncio.get_running_loop()
+        self._under_way: dict[int, asyncio.Task[PulledQueue]] = {}
+
+    async def pulled(self, offset: int, messages_max: int) -> PulledQueue:
+        """The pull from here. Raises Refused."""
+        task = self._under_way.pop(offset, None)
+        if task is not None:
+            return await task
+        return await self._reader.pull(replace(self._asked, offset=offset, messages_max=messages_max))
+
+    def ask(self, pulled: PulledQueue, room: int, bytes_left: int) -> None:
+        """Asks for what follows an answer, as far as it can be needed. With a filter nobody knows where that begins."""
+        count = len(pulled.messages)
+        if self._asked.filter.kind or not count or pulled.next_offset != pulled.messages[0].queue_offset + count:
+            return
+        size = sum([len(message.body) for message in pulled.messages])
+        for step in range(1, PULLS_AHEAD + 1):
+            offset = pulled.next_offset + (step - 1) * count
+            wanted = min(count, room - step * count)
+            end_offset = min(pulled.max_offset, self._asked.end_offset or pulled.max_offset)
+            if wanted <= 0 or offset >= end_offset or step * size >= bytes_left:
+                return
+            if offset not in self._under_way:
+                asking = self._reader.pull(replace(self._asked, offset=offset, messages_max=wanted))
+                task = self._under_way[offset] = self._loop.create_task(asking)
+                task.add_done_callback(_looked_at)
+
+    def close(self) -> None:
+        """Nobody needs the rest."""
+        for task in self._under_way.values():
+            task.cancel()
+
+
+def _looked_at(task: "asyncio.Task[PulledQueue]") -> None:
+    """Nobody may have needed it."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _take(asked: Reading, found: Read, pulled: PulledQueue, bytes_left: int) -> int:
