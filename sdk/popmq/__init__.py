@@ -40,7 +40,8 @@ _NAMES = {
     "popmq.pull": "BroadcastConsumeOptions PullConsumeOptions Pulled PulledColumns PullState QueueLocks",
     "popmq.schedule": "Schedule",
     "popmq.sink": "BatchCommit StageName",
-    "popmq.stats": "AccessKey AccessKeys BrokerInfo ClientAnswer ClientSession ClientStats DeadLetterReason "
+    "popmq.stats": "AccessKey AccessKeys BrokerInfo ClientAnswer ClientSession ClientStats ClusterBroker "
+    "ClusterBrokers DeadLetterReason "
     "DelayedMessage DelayedMessages Discarded Found GroupLife GroupStats History HistoryPoint Lease Leases LifeEvent "
     "MessageGroupState MessageGroups MessageLife Owner Page QueueOffsets QueueStats RedriveFailure Redriven Stats "
     "StoreStats TopicStats",

@@ -58,6 +58,8 @@ from popmq.stats import BrokerInfo as BrokerInfo
 from popmq.stats import ClientAnswer as ClientAnswer
 from popmq.stats import ClientSession as ClientSession
 from popmq.stats import ClientStats as ClientStats
+from popmq.stats import ClusterBroker as ClusterBroker
+from popmq.stats import ClusterBrokers as ClusterBrokers
 from popmq.stats import DeadLetterReason as DeadLetterReason
 from popmq.stats import DelayedMessage as DelayedMessage
 from popmq.stats import DelayedMessages as DelayedMessages
@@ -116,6 +118,8 @@ __all__ = [
     "ClientAnswer",
     "ClientSession",
     "ClientStats",
+    "ClusterBroker",
+    "ClusterBrokers",
     "Columns",
     "ConsumeOptions",
     "Consumer",

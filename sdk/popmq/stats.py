@@ -53,7 +53,7 @@ class GroupStats:
     popped_per_s: float = 0.0
     acked_per_s: float = 0.0
     waiters: int = 0  # parked pops
-    sessions: int = 0
+    sessions: int | None = 0
     owners: int = 0
     waiting: int = 0  # FIFO: passed over because their message group was locked
     filtered: int | None = 0  # passed over because they did not match the filter
@@ -85,6 +85,39 @@ class BrokerInfo:
     engine: str
     lacking: Mapping[str, str]
     weaker: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBroker:
+    """One process of a broker of a cluster, as the gateway that was asked sees it. None: the broker does not tell.
+
+    `ahead_ms`: its clock before that of the gateway, to about a second. `error`: why it did not answer, "" if it did.
+    """
+
+    name: str
+    id: int  # 0 = the master of its name
+    address: str
+    version: str  # such as V5_3_3; "" = it did not answer
+    replicas: int | None  # of a master: those that are connected with it
+    in_sync: int | None  # those of them that have all that it has
+    ahead_ms: int | None
+    disk_bytes: int | None
+    disk_free_bytes: int | None
+    in_flight: int  # requests of the gateway that it has not answered
+    error: str
+
+    @property
+    def role(self) -> str:
+        """Of the process: a replica may be master later."""
+        return "replica" if self.id else "master"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBrokers:
+    """What `client.broker.cluster` answers. `routes_age`: seconds since a name server said last which brokers exist."""
+
+    brokers: Sequence[ClusterBroker]
+    routes_age: float | None
 
 
 @dataclass(frozen=True, slots=True)

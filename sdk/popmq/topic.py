@@ -102,7 +102,7 @@ class Group:
     exclusive_owner: bool = False  # what an owner holds is not popped by others after its lease has expired
     created_ms: int = 0
     fifo: bool = False  # asks clients to deliver messages one after another; FIFO topics keep order anyway
-    in_flight_max: int = 10_000  # leased messages in one queue, 1–1,000,000
+    in_flight_max: int = 10_000  # leased messages in one queue, 1–1,000,000; 0: read from an engine without this limit
     # FIFO topics: a message without an attempt left stops its message group, instead of going to the dead-letter topic.
     stop_on_failure: bool = False
     lite_exclusive: bool = False  # a lite topic belongs to the client that subscribed to it last, not to all of them

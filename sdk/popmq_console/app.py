@@ -29,7 +29,7 @@ from popmq_console.attempts import NAME_LETTERS, TooManyAttempts
 from popmq_console.guards import BODY_BYTES_MAX, Guards, of_this_origin, origin
 from popmq_console.logins import LOGINS_MAX, Login, Logins, new_cookie
 from popmq_console.options import Options
-from popmq_console.pages import ACTIONS, NAVIGATION, PAGES
+from popmq_console.pages import ACTIONS, NAVIGATION, PAGES, offered
 from popmq_console.views import FOLDER, address, environment
 
 #: Pages that may be streamed at a time; a further one is shown, but is not refreshed.
@@ -304,7 +304,7 @@ class Console:
             "csrf": self._logins.csrf(cookie) if cookie else "",
             "theme": theme if theme in THEMES else "auto",
             "themes": THEMES,
-            "navigation": NAVIGATION,
+            "navigation": offered(login),
             "login": login,
             "endpoint": self._options.endpoint,
             "broker": self._options.name,
@@ -341,7 +341,7 @@ class Console:
 def _entry(path: str) -> str:
     """The entry of the navigation that a page belongs to: /topic and /topics/create belong to /topics."""
     root = "/" + path.split("/")[1]
-    return next((address for address, _ in NAVIGATION if address in (root, f"{root}s")), "/")
+    return next((address for address, *_ in NAVIGATION if address in (root, f"{root}s")), "/")
 
 
 def _status(error: errors.PopMQError | None) -> int:

@@ -8,6 +8,7 @@ and when its key or all keys have too many newer ones. An open page that only up
 import contextlib
 import hashlib
 import hmac
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -26,6 +27,10 @@ LOGINS_MAX = 400
 LOGINS_PER_KEY = 20
 #: Seconds that a page shows the buttons of the rights that the key had: they change with the broker's file of keys.
 RIGHTS_S = 30.0
+#: Seconds until a broker that did not say what it lacks is asked again.
+SILENT_S = 5.0
+#: The engine of gateways, as GetInfo names it.
+CLUSTER_ENGINE = "rocketmq"
 
 Connect = Callable[[str, str], popmq.AsyncClient]
 
@@ -36,7 +41,8 @@ class Login:
 
     `name`: of the access key; "" when the broker asks for none, and then all browsers share one login: there is nothing
     to tell apart. `open` turns false at the end, which ends the pages that follow the numbers. `admin`, `sends`:
-    whether pages offer what needs the right admin, or one to send; the broker decides about each call.
+    whether pages offer what needs the right admin, or one to send; the broker decides about each call. `info`: what the
+    broker's engine lacks; None until it has said so.
     """
 
     name: str
@@ -49,7 +55,17 @@ class Login:
     open: bool = True
     admin: bool = True
     sends: bool = True
-    rights_s: float = 0.0  # when the broker was asked for them
+    info: popmq.BrokerInfo | None = None
+    asked_s: float = -math.inf  # when the broker was asked for the rights, and for `info`
+
+    def has(self, capability: str) -> bool:
+        """Whether pages offer what needs this capability of docs/capabilities.md."""
+        return self.info is None or capability not in self.info.lacking
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the broker is a gateway to a cluster of brokers."""
+        return self.info is not None and self.info.engine == CLUSTER_ENGINE
 
     def say(self, kind: str, sentence: str) -> None:
         """Shows a sentence on the next page; `kind` is done or failed."""
@@ -107,6 +123,7 @@ class Logins:
             return await self._named(cookie, used)
         if self._everybody is None:
             self._everybody = self._made("", "")
+        await self._look_again(self._everybody)
         return self._everybody
 
     async def _asks_for_keys(self) -> bool:
@@ -135,18 +152,24 @@ class Logins:
             return None
         if used:
             found.seen_s = self._clock()
-            if found.seen_s - found.rights_s >= RIGHTS_S:
-                with contextlib.suppress(popmq.PopMQError):  # the page's own calls say it
-                    await self._look_at_rights(found)
+            await self._look_again(found)
         return found
 
-    async def _look_at_rights(self, login: Login) -> None:
-        """Asks the broker for the rights of the key. Raises PopMQError."""
-        login.rights_s = self._clock()
-        known = await login.client.access_keys.list()
-        own = next((one.allow for one in known.access_keys if one.name == known.caller), ())
-        login.admin = not known.enabled or not {"admin", "*"}.isdisjoint(own)
-        login.sends = not known.enabled or any(right == "*" or right.startswith("send") for right in own)
+    async def _look_again(self, login: Login) -> None:
+        """Asks again if it is time to. A broker that does not answer is the matter of the page's own calls."""
+        if self._clock() - login.asked_s >= (RIGHTS_S if login.info else SILENT_S):
+            with contextlib.suppress(popmq.PopMQError):
+                await self._look(login)
+
+    async def _look(self, login: Login) -> None:
+        """Asks the broker what it lacks, and for the rights of the key. Raises PopMQError."""
+        login.asked_s = self._clock()
+        if login.name:
+            known = await login.client.access_keys.list()
+            own = next((one.allow for one in known.access_keys if one.name == known.caller), ())
+            login.admin = not known.enabled or not {"admin", "*"}.isdisjoint(own)
+            login.sends = not known.enabled or any(right == "*" or right.startswith("send") for right in own)
+        login.info = await login.client.info()
 
     def known(self, cookie: str) -> Login | None:
         """The login of a cookie, without a call to the broker and without counting as use."""
@@ -173,7 +196,7 @@ class Logins:
         take_back = self._attempts.begin(address, name)
         login = self._made(name, secret)
         try:
-            await self._look_at_rights(login)
+            await self._look(login)
         except BaseException as error:
             if isinstance(error, popmq.errors.TryLater):
                 take_back()  # the broker did not say that the secret is wrong

@@ -4,7 +4,8 @@
 """
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,13 @@ def name_of(path: str, number: int) -> str:
     return (path.strip("/").replace("/", "-") or "overview") + (f"-{number}" if number else "")
 
 
+#: Pages that only a gateway has: test_gateway_browser.py.
+OF_CLUSTERS = ("/brokers",)
 #: By the names of their pictures: every page that has a route.
 PAGES = {
     name_of(path, number): f"{path}?{query}" if query else path
     for path in ROUTES
+    if path not in OF_CLUSTERS
     for number, query in enumerate(ASKED.get(path, ("",)))
 }
 WIDTHS = (1920, 1280, 1000, 931, 768, 360)
@@ -135,9 +139,9 @@ class Chromium:
         (SHOTS / f"{name}.png").write_bytes(base64.b64decode(taken["data"]))
 
 
-@pytest.fixture(scope="module")
-def chromium(site: Site) -> Iterator[Chromium]:
-    fill(site.client)
+@contextmanager
+def a_window(url: str) -> Iterator[Chromium]:
+    """A window of a browser of its own."""
     options = webdriver.ChromeOptions()
     options.binary_location = "/usr/bin/chromium"
     for flag in FLAGS:
@@ -145,15 +149,21 @@ def chromium(site: Site) -> Iterator[Chromium]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
     try:
-        window = Chromium(site.url, driver)
+        yield Chromium(url, driver)
+    finally:
+        driver.quit()
+
+
+@pytest.fixture(scope="module")
+def chromium(site: Site) -> Iterator[Chromium]:
+    fill(site.client)
+    with a_window(site.url) as window:
         window.looks(WIDE, "light")
         window.open("/topics")
         window.shoot("login")
         window.send("/login", name="operator", secret=SECRET)
         window.until("Topics")
         yield window
-    finally:
-        driver.quit()
 
 
 def fill(client: popmq.Client) -> None:
@@ -193,20 +203,29 @@ def test_every_page_fits_its_window_and_runs_without_a_complaint(
 ) -> None:
     site.client.sessions.heartbeat("billing", ["orders"])  # clients are listed for some minutes
     site.client.pop("orders", "analytics", max_messages=1, invisible=HOURS_S)
-    chromium.looks(width, theme)
+    assert complaints(chromium, PAGES, width, theme) == ([], [], [])
+
+
+def complaints(
+    window: Chromium, pages: Mapping[str, str], width: int, theme: str, picture: str = ""
+) -> tuple[list[str], list[str], list[str]]:
+    """Opens pages, keeps a picture of each; what is wider than the window, cells that are cut, complaints of Chromium.
+
+    `picture`: begins the names of the pictures.
+    """
+    window.looks(width, theme)
     wide, cut = [], []
-    for name, path in PAGES.items():
-        chromium.open(path)
-        assert chromium.find("h1").text
-        assert not chromium.driver.find_elements(By.CSS_SELECTOR, "[data-refused]"), f"{path}: {chromium.text}"
-        chromium.shoot(f"{name}-{width}-{theme}")
-        if chromium.driver.execute_script("return document.documentElement.scrollWidth > innerWidth"):
+    for name, path in pages.items():
+        window.open(path)
+        assert window.find("h1").text
+        assert not window.driver.find_elements(By.CSS_SELECTOR, "[data-refused]"), f"{path}: {window.text}"
+        window.shoot(f"{picture}{name}-{width}-{theme}")
+        if window.driver.execute_script("return document.documentElement.scrollWidth > innerWidth"):
             wide.append(name)
-        cut += [f"{name}: {text}" for text in chromium.driver.execute_script(CUT)]
-    assert (wide, cut) == ([], [])
-    complaints = [entry["message"] for entry in chromium.driver.get_log("browser") if entry["level"] == "SEVERE"]
-    assert [line for line in complaints if "favicon" not in line] == []
-    chromium.looks(WIDE, "light")
+        cut += [f"{name}: {text}" for text in window.driver.execute_script(CUT)]
+    severe = [entry["message"] for entry in window.driver.get_log("browser") if entry["level"] == "SEVERE"]
+    window.looks(WIDE, "light")
+    return wide, cut, [line for line in severe if "favicon" not in line]
 
 
 def test_sessions_are_shown_and_leases_name_their_client_on_one_line(site: Site, chromium: Chromium) -> None:

@@ -18,6 +18,7 @@ from popmq_server.contract.capabilities import CAPABILITIES
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.numbers import (
     ClientNumbers,
+    ClusterBrokers,
     Consumer,
     EngineInfo,
     GroupNumbers,
@@ -284,5 +285,6 @@ HANDLERS = (
     | queries.HeldBy.by(lambda _, query: None)
     | queries.Subscriptions.by(lambda _, query: Rows())
     | queries.SessionHandle.by(lambda _, query: "")
+    | queries.Brokers.by(lambda _, query: ClusterBrokers())
     | queries.StoreSize.by(lambda _, query: StoreNumbers(None, 1 << 20, 1 << 30, None))
 ).handlers

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import urllib.request
-from typing import Self
+from collections.abc import Coroutine
+from typing import Self, TypeVar
 from unittest import mock
 
-from popmq_server.clock import FakeClock
+from popmq_server.clock import Clock
 from popmq_server.contract.commands import queries
 from popmq_server.contract.life import EngineNumbers, Words
 from popmq_server.options import Options
@@ -18,13 +19,15 @@ from tests.engine.stub import StubEngine
 from tests.remoting.fake.cluster import FakeCluster
 from tests.wire.stubs import CALL_S
 
+T = TypeVar("T")
+
 
 class StubLife:
     """An engine that keeps nothing: it has no store, no folder, and no place for a certificate or a history."""
 
     words = Words("the stub", "the stub failed", "nothing is left", "nothing is left")
 
-    def __init__(self, clock: FakeClock) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.labels = {"kept": "nowhere"}
         self.engine = StubEngine(clock)
         self.ended: list[str] = []
@@ -62,7 +65,7 @@ class StubLife:
 class Served:
     """`popmq serve` with the stub, in an event loop of its own."""
 
-    def __init__(self, clock: FakeClock, *, metrics_port: int = 0, tls_port: int = 0) -> None:
+    def __init__(self, clock: Clock, *, metrics_port: int = 0, tls_port: int = 0) -> None:
         self.clock, self.life, self.metrics_port = clock, StubLife(clock), metrics_port
         self._options = Options(engine="stub", port=0, metrics_port=metrics_port, tls_port=tls_port)
         self._open, self.loop = threading.Event(), asyncio.new_event_loop()
@@ -108,11 +111,19 @@ class Served:
 
 
 class ServedCluster(Served):
-    """`popmq serve --engine rocketmq` with two brokers of tests/remoting/fake, in an event loop of their own."""
+    """`popmq serve --engine rocketmq` with two brokers of tests/remoting/fake, in an event loop of their own.
+
+    Brokers have the time of `clock`. `fake`: to be changed by `within` only.
+    """
 
     async def _serve(self) -> None:
-        async with FakeCluster(("a", "b")) as fake:
-            fake.register()
-            addresses = tuple(server.address for server in fake.name_servers)
+        self.fake = FakeCluster(("a", "b"), now_ms=self.clock.wall_ms)
+        async with self.fake:
+            self.fake.register()
+            addresses = tuple(server.address for server in self.fake.name_servers)
             self._options = Options(engine="rocketmq", namesrv=addresses, port=0, metrics_port=0, tls_port=0)
             await self._until_done()
+
+    def within(self, doing: Coroutine[object, object, T]) -> T:
+        """Runs it in the event loop of the brokers."""
+        return asyncio.run_coroutine_threadsafe(doing, self.loop).result(CALL_S)

@@ -199,7 +199,9 @@ def test_an_official_client_goes_on_with_the_handle_of_the_answer(stub_v2: V2) -
 
 
 @pytest.mark.parametrize("how", ["guard", "client"])
-def test_the_sdk_settles_with_the_handle_of_the_latest_renewal(stub: Stubs, second: Served, how: str) -> None:
+def test_the_sdk_settles_with_the_handle_of_the_latest_renewal(
+    stub: Stubs, second: Served, clock: FakeClock, how: str
+) -> None:
     stub.send(b"a")
     with popmq.Client(second.endpoint) as client:
         (delivery,) = client.pop(TOPIC, GROUP)
@@ -209,7 +211,7 @@ def test_the_sdk_settles_with_the_handle_of_the_latest_renewal(stub: Stubs, seco
             client.ack(delivery)
         else:
             delivery.ack()
-    second.clock.advance(600 * SECOND)
+    clock.advance(600 * SECOND)
     assert bodies(stub.pop()) == []
 
 

@@ -189,6 +189,7 @@ def good_requests(world: World) -> dict[str, Message]:
         "Admin/GetGroup": pb.GetGroupRequest(name=GROUP),
         "Admin/ListGroups": pb.ListGroupsRequest(),
         "Admin/GetInfo": pb.GetInfoRequest(),
+        "Admin/ListBrokers": pb.ListBrokersRequest(),
         "Admin/DeleteGroup": pb.DeleteGroupRequest(name=OTHER_GROUP),
         "Admin/GetStats": pb.GetStatsRequest(topic=TOPIC, group=GROUP),
         "Admin/GetHistory": pb.GetHistoryRequest(topic=TOPIC, group=GROUP),

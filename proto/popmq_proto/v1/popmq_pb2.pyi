@@ -2154,6 +2154,44 @@ class BrokerPoint(_message.Message):
     used_bytes: int
     def __init__(self, leases_late_ms: _Optional[float] = ..., delayed_late_ms: _Optional[float] = ..., used_bytes: _Optional[int] = ...) -> None: ...
 
+class ListBrokersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListBrokersResponse(_message.Message):
+    __slots__ = ("brokers", "routes_age_ms")
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    ROUTES_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    brokers: _containers.RepeatedCompositeFieldContainer[ClusterBroker]
+    routes_age_ms: int
+    def __init__(self, brokers: _Optional[_Iterable[_Union[ClusterBroker, _Mapping]]] = ..., routes_age_ms: _Optional[int] = ...) -> None: ...
+
+class ClusterBroker(_message.Message):
+    __slots__ = ("name", "id", "address", "version", "replicas", "in_sync", "ahead_ms", "disk_bytes", "disk_free_bytes", "in_flight", "error")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_MS_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    id: int
+    address: str
+    version: str
+    replicas: int
+    in_sync: int
+    ahead_ms: int
+    disk_bytes: int
+    disk_free_bytes: int
+    in_flight: int
+    error: str
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., replicas: _Optional[int] = ..., in_sync: _Optional[int] = ..., ahead_ms: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., in_flight: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
+
 class GetInfoRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -1376,6 +1376,11 @@ class AdminStub(object):
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.GetInfoRequest.SerializeToString,
                 response_deserializer=popmq_dot_v1_dot_popmq__pb2.GetInfoResponse.FromString,
                 _registered_method=True)
+        self.ListBrokers = channel.unary_unary(
+                '/popmq.v1.Admin/ListBrokers',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.ListBrokersRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.ListBrokersResponse.FromString,
+                _registered_method=True)
         self.Backup = channel.unary_stream(
                 '/popmq.v1.Admin/Backup',
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.BackupRequest.SerializeToString,
@@ -1711,6 +1716,14 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListBrokers(self, request, context):
+        """The brokers of the cluster in which a gateway keeps the messages, and how this gateway reaches them. Empty if the
+        engine keeps them itself. It needs the right admin. Errors: UNAVAILABLE (no name server has answered yet).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Backup(self, request, context):
         """── The store ──────────────────────────────────────────────────────────────────────────────────────────────────
         A consistent copy of the whole store, as it is when the call begins: everything that was answered before is in it.
@@ -1942,6 +1955,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetInfo,
                     request_deserializer=popmq_dot_v1_dot_popmq__pb2.GetInfoRequest.FromString,
                     response_serializer=popmq_dot_v1_dot_popmq__pb2.GetInfoResponse.SerializeToString,
+            ),
+            'ListBrokers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListBrokers,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.ListBrokersRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.ListBrokersResponse.SerializeToString,
             ),
             'Backup': grpc.unary_stream_rpc_method_handler(
                     servicer.Backup,
@@ -3089,6 +3107,33 @@ class Admin(object):
             '/popmq.v1.Admin/GetInfo',
             popmq_dot_v1_dot_popmq__pb2.GetInfoRequest.SerializeToString,
             popmq_dot_v1_dot_popmq__pb2.GetInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListBrokers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Admin/ListBrokers',
+            popmq_dot_v1_dot_popmq__pb2.ListBrokersRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.ListBrokersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -164,6 +164,7 @@ def _read_its_topic(reply: Any, _retried: bool) -> Topic:
 
 def create_group(group: Group) -> Call[Group]:
     """Creates a group; succeeds when it exists with the same settings."""
+    checking.from_one("group.", in_flight_max=group.in_flight_max)
     return Call("Admin.CreateGroup", pb.CreateGroupRequest(group=_group_row(group)), _read_its_group)
 
 
@@ -215,6 +216,7 @@ def delays_of(backoff: Duration | Sequence[Duration]) -> list[float]:
 
 def changed_group(group: Group, changes: dict[str, Any]) -> Group:
     """`group` with the changes that are not None."""
+    checking.from_one("group.", in_flight_max=changes["in_flight_max"])
     return replace(group, **{name: value for name, value in changes.items() if value is not None})
 
 
@@ -233,9 +235,7 @@ def _read_start(row: pb.StartPosition) -> Start:
 
 
 def _group_row(group: Group) -> pb.Group:
-    checking.from_one(
-        "group.", max_attempts=group.max_attempts, invisible=group.invisible, in_flight_max=group.in_flight_max
-    )
+    checking.from_one("group.", max_attempts=group.max_attempts, invisible=group.invisible)
     return checking.built(
         pb.Group,
         "group.",
@@ -247,8 +247,9 @@ def _group_row(group: Group) -> pb.Group:
         start=start_position(group.start),
         exclusive_owner=group.exclusive_owner,
         fifo=group.fifo,
-        # A default stays unset, and means the broker's, which is the same: an engine without the setting serves it.
-        in_flight_max=None if group.in_flight_max == _DEFAULT.in_flight_max else group.in_flight_max,
+        # A default stays unset, and means the broker's, which is the same: an engine without the setting serves it, and
+        # says 0 of a group that is read and changed.
+        in_flight_max=None if group.in_flight_max in (0, _DEFAULT.in_flight_max) else group.in_flight_max,
         stop_on_failure=group.stop_on_failure,
         lite_exclusive=group.lite_exclusive,
         consume_enable=group.consume_enable,

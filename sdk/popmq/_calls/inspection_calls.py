@@ -18,6 +18,8 @@ from popmq.stats import (
     BrokerInfo,
     ClientAnswer,
     ClientSession,
+    ClusterBroker,
+    ClusterBrokers,
     DeadLetterReason,
     DelayedMessage,
     DelayedMessages,
@@ -86,6 +88,16 @@ def info() -> Call[BrokerInfo]:
 def _read_info(reply: pb.GetInfoResponse, _retried: bool) -> BrokerInfo:
     lacking = {each.capability: each.instead for each in reply.lacking}
     return BrokerInfo(reply.version, reply.engine, lacking, {each.promise: each.how for each in reply.weaker})
+
+
+def cluster() -> Call[ClusterBrokers]:
+    """The brokers behind a gateway."""
+    return Call("Admin.ListBrokers", pb.ListBrokersRequest(), _read_brokers)
+
+
+def _read_brokers(reply: pb.ListBrokersResponse, _retried: bool) -> ClusterBrokers:
+    rows = tuple(same_names(ClusterBroker, row) for row in reply.brokers)
+    return ClusterBrokers(rows, in_seconds(reply, "routes_age_ms"))
 
 
 def set_max_size(size: int) -> Call[StoreStats]:

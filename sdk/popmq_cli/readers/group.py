@@ -202,7 +202,7 @@ def _fields(group: popmq.Group) -> dict[str, Any]:
         "start": group.start.isoformat() if isinstance(group.start, datetime) else group.start,
         "exclusive owner": "yes" if group.exclusive_owner else "no",
         "fifo": "yes" if group.fifo else "no",
-        "in flight": f"at most {group.in_flight_max:,} a queue",
+        "in flight": f"at most {group.in_flight_max:,} a queue" if group.in_flight_max else "–",
         "on failure": "stop its message group" if group.stop_on_failure else "dead letter",
         "lite exclusive": "yes" if group.lite_exclusive else "no",
         "consume enable": "yes" if group.consume_enable else "no",

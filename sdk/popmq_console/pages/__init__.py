@@ -1,24 +1,48 @@
 """The pages and actions by their paths. A page returns the values of its template, an action an Outcome."""
 
 from popmq_console.asking import Action, Page
-from popmq_console.pages import clients, dead_letters, groups, later, messages, overview, schedules, sending, topics
-
-#: The navigation: address, title.
-NAVIGATION = (
-    ("/", "Overview"),
-    ("/topics", "Topics"),
-    ("/groups", "Groups"),
-    ("/sessions", "Clients"),
-    ("/leases", "Leases"),
-    ("/messages", "Messages"),
-    ("/dead-letters", "Dead letters"),
-    ("/message-groups", "Message groups"),
-    ("/owners", "Owners"),
-    ("/delayed", "Delayed"),
-    ("/half", "Half messages"),
-    ("/schedules", "Schedules"),
-    ("/keys", "Access keys"),
+from popmq_console.logins import Login
+from popmq_console.pages import (
+    brokers,
+    clients,
+    dead_letters,
+    groups,
+    later,
+    messages,
+    overview,
+    schedules,
+    sending,
+    topics,
 )
+
+#: The navigation: address, title, and the capability without which the page is not offered; "" = every broker has it.
+NAVIGATION = (
+    ("/", "Overview", ""),
+    ("/topics", "Topics", ""),
+    ("/groups", "Groups", ""),
+    ("/sessions", "Clients", ""),
+    ("/leases", "Leases", "list_leases"),
+    ("/messages", "Messages", "browse"),
+    ("/dead-letters", "Dead letters", "browse"),
+    ("/message-groups", "Message groups", "message_groups"),
+    ("/owners", "Owners", "owners"),
+    ("/delayed", "Delayed", "list_delayed"),
+    ("/half", "Half messages", "list_transactions"),
+    ("/schedules", "Schedules", "schedules"),
+    ("/brokers", "Brokers", ""),
+    ("/keys", "Access keys", ""),
+)
+
+
+def offered(login: Login | None) -> list[tuple[str, str]]:
+    """Address and title of the pages that the navigation shows: a page of a cluster's brokers only if there is one."""
+    return [
+        (address, title)
+        for address, title, needed in NAVIGATION
+        if login is None or (login.has(needed) and (address != "/brokers" or login.is_cluster))
+    ]
+
+
 #: Address → the page and its template.
 PAGES: dict[str, tuple[Page, str]] = {
     "/": (overview.overview, "overview.html"),
@@ -40,6 +64,7 @@ PAGES: dict[str, tuple[Page, str]] = {
     "/half": (later.transactions, "half.html"),
     "/schedules": (schedules.schedules, "schedules.html"),
     "/schedule": (schedules.schedule, "schedule.html"),
+    "/brokers": (brokers.brokers, "brokers.html"),
     "/keys": (clients.keys, "keys.html"),
 }
 ACTIONS: dict[str, Action] = {

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import popmq
 from popmq_console.asking import Ask, Outcome, tried, whole, wrong
 from popmq_console.numbers import by_group
-from popmq_console.redrives import PIECE, Redrive, dead_letter_topic, fits
+from popmq_console.redrives import PIECE, Redrive, dead_letter_topic, fits, queues_of
 from popmq_console.sorting import Columns, ordered
 from popmq_console.views import address, counted, paged
 
@@ -36,13 +36,13 @@ async def groups(ask: Ask) -> dict[str, Any]:
 
 
 class Scanned(NamedTuple):
-    """What a page found. `following`: the offset after the last one that it shows, or 0: there are no more.
+    """What a page found. `following`: (queue, offset) after the last one that it shows; None: there are no more.
 
     `fitting`: how many fit of those that it looked at; `whole`: whether these were all of the group.
     """
 
     deliveries: list[popmq.Delivery]
-    following: int
+    following: tuple[int, int] | None
     fitting: int
     whole: bool
 
@@ -53,8 +53,8 @@ async def of_group(ask: Ask) -> dict[str, Any]:
     Its list is made once; only the progress of a redrive is refreshed.
     """
     group, origin, reason = ask.value("group"), ask.value("origin"), ask.value("reason")
-    found = Scanned([], 0, 0, True) if ask.live else await _scan(ask, group, origin, reason)
-    first_page = not (ask.live or origin or reason or ask.place("offset"))
+    found = Scanned([], None, 0, True) if ask.live else await _scan(ask, group, origin, reason)
+    first_page = not (ask.live or origin or reason or ask.value("offset")) and ask.login.has("dead_letter_reasons")
     reasons = (await tried(ask.client.dead_letters.reasons(group), []))[0] if first_page else []
     rows = by_group((await ask.login.numbers.stats()).groups).get(group, [])
     total = max((row.dead for row in rows), default=0)
@@ -63,11 +63,11 @@ async def of_group(ask: Ask) -> dict[str, Any]:
         "origin": origin,
         "reason": reason,
         "letters": found.deliveries,
-        "following": found.following,
+        "following": found.following and dict(zip(("queue", "offset"), found.following, strict=True)),
         "reasons": reasons[:REASONS_SHOWN],
         "more_reasons": max(len(reasons) - REASONS_SHOWN, 0),
         "fitting": (found.fitting, found.whole) if origin or reason else (total, True),
-        "offset": ask.place("offset"),
+        "is_first": not ask.value("offset"),
         "total": total,
         "topic": dead_letter_topic(group),
         "redrive": ask.login.redrives.get(group),
@@ -76,25 +76,34 @@ async def of_group(ask: Ask) -> dict[str, Any]:
 
 async def _scan(ask: Ask, group: str, origin: str, reason: str) -> Scanned:
     """Looks at SCAN_MAX dead letters, to count those that fit a filter; without one, at those that it shows."""
-    topic, begin = dead_letter_topic(group), ask.place("offset")
+    topic, begin = dead_letter_topic(group), (ask.place("queue"), ask.place("offset"))
     piece = PIECE if origin or reason else SHOWN
     shown: list[popmq.Delivery] = []
-    offset, following, fitting, looked_at = begin, 0, 0, 0
-    while True:
-        page = await ask.client.messages.browse(topic, 0, offset, piece)
+    following, fitting, looked_at = None, 0, 0
+    left = [queue for queue in await queues_of(ask.client, group, ask.login.is_cluster) if queue >= begin[0]]
+    at = begin if left[:1] == [begin[0]] else (left[0], 0) if left else None
+    while at is not None:
+        page = await ask.client.messages.browse(topic, *at, piece)
         for one in page.deliveries:
             if fits(one, origin, reason):
                 fitting += 1
                 if len(shown) < SHOWN:
                     shown.append(one)
-                elif not following:
-                    following = shown[-1].offset + 1
-        looked_at += piece
-        if page.next_offset <= offset or page.next_offset >= page.max_offset:
-            return Scanned(shown, following, fitting, not begin)
-        offset = page.next_offset
-        if looked_at >= SCAN_MAX or piece == SHOWN:
-            return Scanned(shown, following or offset, fitting, False)
+                elif following is None:
+                    following = shown[-1].queue, shown[-1].offset + 1
+        looked_at += max(1, len(page.deliveries))
+        at = _after(at, page, left)
+        if at is not None and (looked_at >= SCAN_MAX or (piece == SHOWN and len(shown) == SHOWN)):
+            return Scanned(shown, following or at, fitting, False)
+    return Scanned(shown, following, fitting, begin == (0, 0))
+
+
+def _after(at: tuple[int, int], page: popmq.Page, queues: list[int]) -> tuple[int, int] | None:
+    """Where the next piece begins: in this queue, or in the next one; None behind the last."""
+    queue, offset = at
+    if offset < page.next_offset < page.max_offset:
+        return queue, page.next_offset
+    return next(((other, 0) for other in queues if other > queue), None)
 
 
 def page_of(group: str, origin: str = "", reason: str = "") -> str:
@@ -105,7 +114,7 @@ def page_of(group: str, origin: str = "", reason: str = "") -> str:
 async def redrive(ask: Ask) -> Outcome:
     """Delivers the dead letters again whose boxes are ticked. Raises InvalidField, GroupNotFound."""
     group = ask.given("group")
-    done = await ask.client.dead_letters.redrive(group, _ticked(ask))
+    done = await ask.client.dead_letters.redrive(group, *_ticked(ask))
     failed = f" {len(done.failures):,} are not: {done.failures[0].error}" if done.failures else ""
     return Outcome(f"Delivered again: {counted(done.redriven, 'dead letter')}.{failed}", ask.back(page_of(group)))
 
@@ -113,19 +122,23 @@ async def redrive(ask: Ask) -> Outcome:
 async def discard(ask: Ask) -> Outcome:
     """Removes the dead letters whose boxes are ticked, or all of one reason. Raises InvalidField, GroupNotFound."""
     group, by_reason = ask.given("group"), "reason" in ask.form
-    offsets = [] if by_reason else _ticked(ask)
     reason = next(iter(ask.form["reason"])) if by_reason else None
-    done = await ask.client.dead_letters.discard(group, offsets, reason=reason)
+    offsets, topic, ids = ([], "", []) if by_reason else _ticked(ask)
+    done = await ask.client.dead_letters.discard(group, offsets, topic, ids, reason)
     failed = f" {len(done.failures):,} are not: {done.failures[0].error}" if done.failures else ""
     return Outcome(f"Discarded: {counted(done.discarded, 'dead letter')}.{failed}", ask.back(page_of(group)))
 
 
-def _ticked(ask: Ask) -> list[int]:
-    """The offsets of the ticked boxes, as many as one call takes. Raises InvalidField."""
+def _ticked(ask: Ask) -> tuple[list[int], str, list[str]]:
+    """The ticked boxes as the SDK takes them: offsets, any topic, ids; as many as one call takes. Raises InvalidField.
+
+    Boxes have ids where several queues have offsets of their own.
+    """
     offsets = [offset for text in ask.form.get("offset", ()) if (offset := whole(text)) is not None]
-    if not offsets:
+    ids = [text for text in ask.form.get("id", ()) if text]
+    if not (offsets or ids):
         raise wrong("offset", "tick the dead letters that are meant")
-    return offsets[:4096]
+    return offsets[:4096], "", ids[:4096]
 
 
 async def redrive_all(ask: Ask) -> Outcome:
@@ -135,7 +148,7 @@ async def redrive_all(ask: Ask) -> Outcome:
     if running and running.running:
         raise wrong("group", f"dead letters of {group} are being delivered already: wait until that is done")
     await ask.client.groups.get(group)
-    order = ask.login.redrives[group] = Redrive(ask.client, group, origin, reason)
+    order = ask.login.redrives[group] = Redrive(ask.client, group, origin, reason, ask.login.is_cluster)
     order.start()
     return Outcome(f"Dead letters of {group} are being delivered again.", page_of(group, origin, reason))
 

@@ -59,7 +59,7 @@ def sums(rows: list[popmq.GroupStats]) -> dict[str, float | None]:
         "dead": max((row.dead for row in rows), default=0),
         "oldest": greatest(row.oldest_age for row in rows),
         "acked_per_s": sum(row.acked_per_s for row in rows),
-        "sessions": sum(row.sessions for row in rows),
+        "sessions": total(row.sessions for row in rows),
     }
 
 

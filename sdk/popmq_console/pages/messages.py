@@ -53,7 +53,7 @@ async def _found(ask: Ask, topic: str) -> Found:
     if ask.value("at"):
         return await _since(ask, topic, moment_of(ask.value("at")), ask.value("after"))
     if not topic.startswith(RETRIES) and not ask.value("queue") and not ask.value("offset"):
-        return await _newest(ask, topic)
+        return await (_newest(ask, topic) if ask.login.has("search") else _ends(ask, topic))
     queue = ask.place("queue", UINT32_MAX)
     page = await ask.client.messages.browse(topic, queue, ask.place("offset"), SHOWN)
     more = page.next_offset < page.max_offset
@@ -78,6 +78,17 @@ async def _newest(ask: Ask, topic: str) -> Found:
         end = "older ones are not looked at yet" if page.next_page_token else "that is all"
         sentence = f"{search!r} was looked for in {counted(looked_at, 'message')}; {end}."
     return list(page.deliveries), sentence, following if page.next_page_token else {}
+
+
+async def _ends(ask: Ask, topic: str) -> Found:
+    """The newest of the last messages of each queue, where the broker reads no topic as a whole."""
+    queues = (await ask.client.offsets.query(topic))[:QUEUES_MAX]
+    begins = {one.queue: max(one.min_offset, one.max_offset - SHOWN) for one in queues}
+    pages = await asyncio.gather(
+        *(ask.client.messages.browse(topic, queue, offset, SHOWN) for queue, offset in begins.items())
+    )
+    found = [one for page in pages for one in page.deliveries]
+    return sorted(found, key=lambda one: (-one.stored_ms, one.queue, -one.offset))[:SHOWN], "", {}
 
 
 async def _since(ask: Ask, topic: str, at: datetime, after: str) -> Found:
@@ -136,7 +147,9 @@ async def message(ask: Ask) -> dict[str, Any]:
 
 
 async def _lives(ask: Ask, delivery: popmq.Delivery, topic: str) -> list[popmq.MessageLife]:
-    """Of a dead letter: the life of the message that it was."""
+    """Of a dead letter: the life of the message that it was. None if the broker keeps no histories."""
+    if not ask.login.has("why"):
+        return []
     origin = delivery.dead_letter.topic if delivery.dead_letter else topic
     try:
         return await ask.client.messages.why(delivery.message_id, origin)

@@ -5,7 +5,7 @@ from typing import Any
 import popmq
 from popmq_console import charts
 from popmq_console.asking import Ask
-from popmq_console.numbers import backlog, sums
+from popmq_console.numbers import backlog, sums, total
 from popmq_console.pages.topics import HIDDEN
 from popmq_console.views import counted
 
@@ -21,7 +21,7 @@ async def overview(ask: Ask) -> dict[str, Any]:
         "store": stats.store,
         "topics": sum(not row.topic.startswith(HIDDEN) for row in stats.topics),
         "groups": len(await ask.client.groups.list()),  # the numbers know only those that have named a topic
-        "sessions": sum(row.sessions for row in stats.groups),
+        "sessions": total(row.sessions for row in stats.groups),
         **await charts.drawn(ask, charts.overview),
         "behind": [(row, backlog(row)) for row in behind[:ROWS]],
         "attention": attention(stats),

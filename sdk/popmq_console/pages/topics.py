@@ -64,7 +64,7 @@ async def topics(ask: Ask) -> dict[str, Any]:
         "backlogs": backlogs,
         "readers": readers,
         "q": part,
-        "types": get_args(TopicType),
+        "types": [kind for kind in get_args(TopicType) if kind != "LITE" or ask.login.has("lite")],
     }
 
 
@@ -107,23 +107,29 @@ async def create(ask: Ask) -> Outcome:
 async def change(ask: Ask) -> Outcome:
     """Changes queues, retention and quota. Raises InvalidField, TopicNotFound."""
     name = ask.given("name")
-    keep, most = ask.duration("keep"), ask.mebibytes("max_mib")
     before = await ask.client.topics.get(name)
-    retention = popmq.Retention(
-        before.retention.keep if keep is None else keep,
-        bool(ask.given("by_age")),
-        before.retention.max_bytes if most is None else most,
+    retention = _retention(ask, before.retention) if ask.login.has("retention") else None
+    quota = _quota(ask) if ask.login.has("quotas") else None
+    queues = ask.number("queues", 1)
+    wanted = queues if queues != before.queues else None
+    await ask.client.topics.update(name, wanted, retention, quota)
+    return Outcome(f"The settings of {name} are changed.", page_of(name))
+
+
+def _retention(ask: Ask, before: popmq.Retention) -> popmq.Retention:
+    keep, most = ask.duration("keep"), ask.mebibytes("max_mib")
+    return popmq.Retention(
+        before.keep if keep is None else keep, bool(ask.given("by_age")), before.max_bytes if most is None else most
     )
-    quota = popmq.Quota(
+
+
+def _quota(ask: Ask) -> popmq.Quota:
+    return popmq.Quota(
         ask.number("send_messages_per_s", most=INT64_MAX) or 0,
         ask.number("send_bytes_per_s", most=INT64_MAX) or 0,
         ask.number("message_bytes") or 0,
         ask.number("pop_messages_per_s", most=INT64_MAX) or 0,
     )
-    queues = ask.number("queues", 1)
-    wanted = queues if queues != before.queues else None
-    await ask.client.topics.update(name, wanted, retention, quota)
-    return Outcome(f"The settings of {name} are changed.", page_of(name))
 
 
 async def permit(ask: Ask) -> Outcome:

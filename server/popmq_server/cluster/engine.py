@@ -26,6 +26,7 @@ from popmq_server.cluster.members.locks import BY_LOCKS, Locks
 from popmq_server.cluster.members.members import BY_MEMBERS, Members
 from popmq_server.cluster.members.relays import BY_RELAYS, Relays
 from popmq_server.cluster.numbers.listings import BY_LISTINGS, Listings
+from popmq_server.cluster.operating.listed import BY_BROKERS, BrokerLists
 from popmq_server.cluster.popping.acks import BY_ACKS, Acks
 from popmq_server.cluster.popping.dead import DeadLetters
 from popmq_server.cluster.popping.pops import Pops
@@ -83,6 +84,7 @@ class ClusterEngine:
         leftovers = Leftovers(shared, positions, retries, redelivery)
         self.pulls = Pulls(shared, positions, retries)
         self.listings = Listings(shared, retries, self.pops.waits)
+        self._broker_lists = BrokerLists(shared)
         self._availability = Availability(shared, positions, self.pops.waits)
         self.producers = Producers(shared)
         locks = Locks(shared)
@@ -115,6 +117,7 @@ class ClusterEngine:
             **_bound(TopicChanges(shared), BY_TOPIC_CHANGES),
             **_bound(GroupChanges(shared), BY_GROUP_CHANGES),
             **_bound(self.listings, BY_LISTINGS),
+            **_bound(self._broker_lists, BY_BROKERS),
         }
 
     def info(self) -> EngineInfo:
@@ -164,5 +167,6 @@ class ClusterEngine:
     async def close(self) -> None:
         """Lets what is under way end."""
         self.listings.close()
+        self._broker_lists.close()
         await asyncio.gather(self.sends.close(), self.pops.close(), self.acks.close())
         await self.shared.close()

@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import Request
 
 from popmq import errors
-from popmq.stats import AccessKey, AccessKeys
+from popmq.stats import AccessKey, AccessKeys, BrokerInfo
 from popmq_console import app
 from popmq_console.attempts import (
     COUNTS_MAX,
@@ -48,6 +48,9 @@ class Client:
         if self._secret != RIGHT:
             raise errors.Unauthenticated("no such key")
         return AccessKeys(True, [AccessKey("operator", self.allow, 0, 1)], "operator")
+
+    async def info(self) -> BrokerInfo:
+        return BrokerInfo("0", "embedded", {}, {})
 
     async def close(self) -> None:
         self.open = False

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 
 from popmq_remoting.routing.cluster import ClusterSettings
 from popmq_remoting.wire.signature import Credentials
-from tests.remoting.fake.broker import FakeBroker
+from tests.remoting.fake.broker import FakeBroker, loop_ms
 from tests.remoting.fake.name_server import FakeNameServer, Registered
 
 
@@ -23,8 +23,9 @@ class FakeCluster:
         secrets: Mapping[str, str] | None = None,
         skew_ms: int = 0,
         tls: ssl.SSLContext | None = None,
+        now_ms: Callable[[], int] = loop_ms,
     ) -> None:
-        self.brokers = {name: FakeBroker(name, secrets, skew_ms) for name in brokers}
+        self.brokers = {name: FakeBroker(name, secrets, skew_ms, now_ms=now_ms) for name in brokers}
         for name, broker in self.brokers.items():
             broker.registers = functools.partial(self.register, name)
         self.name_servers = [FakeNameServer() for _ in range(name_servers)]

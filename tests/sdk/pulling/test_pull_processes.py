@@ -164,7 +164,7 @@ def test_a_consumer_takes_over_the_queues_of_a_killed_one(
     mine = sync_client.pull_consume(TOPIC, GROUP)
     thread = threading.Thread(target=lambda: again.extend(handled(mine, 1)))
     thread.start()
-    while sync_client.broker.stats(TOPIC, GROUP).groups[0].sessions < 2:
+    while sync_client.broker.stats(TOPIC, GROUP).groups[0].sessions in (0, 1):
         thread.join(0.01)
     taken_over(worker, popmq_clock)
     while thread.is_alive():

@@ -250,6 +250,7 @@ def test_the_refusal_of_an_empty_request_says_what_is_missing(stubs: Stubs) -> N
         "Admin/ListTopics",
         "Admin/ListGroups",
         "Admin/GetInfo",
+        "Admin/ListBrokers",
         "Admin/GetStats",
         "Admin/GetHistory",
         "Admin/ListLeases",

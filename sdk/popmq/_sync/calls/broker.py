@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from popmq._calls import backup as _backup
     from popmq._calls import inspection_calls, pop_calls
     from popmq._calls.backup import Progress
-    from popmq.stats import AccessKeys, ClientAnswer, ClientSession, History, Leases, Stats, StoreStats
+    from popmq.stats import AccessKeys, ClientAnswer, ClientSession, ClusterBrokers, History, Leases, Stats, StoreStats
 else:
     inspection_calls = Later("popmq._calls.inspection_calls")
     pop_calls = Later("popmq._calls.pop_calls")
@@ -42,6 +42,13 @@ class BrokerCalls(Namespace):
         by a broker of an earlier release.
         """
         return self._wire.run(inspection_calls.history(topic, group), timeout=timeout)
+
+    def cluster(self, *, timeout: Duration | None = None) -> ClusterBrokers:
+        """The brokers of the cluster behind a gateway, by name; none if the broker keeps the messages itself.
+
+        Needs the right admin. Raises Unavailable while the gateway has reached no name server.
+        """
+        return self._wire.run(inspection_calls.cluster(), timeout=timeout)
 
     def set_max_size(self, size: int, *, timeout: Duration | None = None) -> StoreStats:
         """Sets the limit of the data file in bytes, 16 MiB – 64 TiB, now and for later starts of the broker.

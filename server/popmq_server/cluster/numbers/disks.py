@@ -27,9 +27,13 @@ async def fullest(brokers: Brokers) -> StoreNumbers:
 
 
 def _disk(answer: Response) -> StoreNumbers | None:
-    text = str(bodies.table(answer.expect(), "table").get("commitLogDirCapacity", ""))
-    found = _CAPACITY.search(text)
+    total, free = sizes(str(bodies.table(answer.expect(), "table").get("commitLogDirCapacity", "")))
+    return None if total is None or free is None else StoreNumbers(None, max(0, int(total - free)), int(free), None)
+
+
+def sizes(capacity: str) -> tuple[float | None, float | None]:
+    """The bytes of a disk, and those of them that are free, from a broker's text; None if nobody can read it."""
+    found = _CAPACITY.search(capacity)
     if found is None or found[2] not in _UNITS or found[4] not in _UNITS:
-        return None
-    total, free = float(found[1]) * _UNITS[found[2]], float(found[3]) * _UNITS[found[4]]
-    return StoreNumbers(None, max(0, int(total - free)), int(free), None)
+        return None, None
+    return float(found[1]) * _UNITS[found[2]], float(found[3]) * _UNITS[found[4]]

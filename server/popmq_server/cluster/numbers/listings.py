@@ -164,6 +164,7 @@ class Listings:
             quarantined=None,
             oldest_ms=None,
             owners=0,
+            sessions=None,
             filtered=None,
             mode=mode.mode,
             delayed=None,

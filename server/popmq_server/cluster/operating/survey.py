@@ -8,7 +8,7 @@ from typing import NamedTuple
 from popmq_remoting import RemotingError, Response
 from popmq_remoting.requests import bodies, topics
 from popmq_remoting.routing.route import MASTER
-from popmq_server.cluster.brokers import Brokers
+from popmq_server.cluster.brokers import CALL_S, Brokers
 
 _RUNTIME = re.compile(r"(\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds")
 _SECONDS = (86_400, 3_600, 60, 1)
@@ -38,32 +38,39 @@ class Seen(NamedTuple):
         return "master" if self.id == MASTER else "replica"
 
 
-async def survey(brokers: Brokers, now_s: float) -> list[Seen]:
-    """All processes that the name servers know, sorted. `now_s`: the time of day. Raises Refused if none knows any."""
-    await brokers.masters(anew=True)
+async def survey(brokers: Brokers, now_s: float, *, anew: bool = True, within_s: float = CALL_S) -> list[Seen]:
+    """All processes that the name servers know, sorted. Raises Refused if none knows any.
+
+    `now_s`: the time of day. `anew`: name servers are asked now. `within_s`: how long a broker has for its answers.
+    """
+    await brokers.masters(anew=anew)
     route = await brokers.cluster.brokers(brokers.until_s())
     known = [
         (name, id, address)
         for name in sorted(brokers.members(route))
         for id, address in sorted(route.brokers[name].addresses.items())
     ]
-    return list(await asyncio.gather(*(_seen(brokers, name, id, address, now_s) for name, id, address in known)))
+    return list(
+        await asyncio.gather(*(_seen(brokers, Seen(name, id, address), now_s, within_s) for name, id, address in known))
+    )
 
 
-async def _seen(brokers: Brokers, name: str, id: int, address: str, now_s: float) -> Seen:
-    until_s = brokers.until_s()
+async def _seen(brokers: Brokers, known: Seen, now_s: float, within_s: float) -> Seen:
     loop = asyncio.get_running_loop()
     began_s = loop.time()
+    until_s = min(brokers.until_s(), began_s + within_s)
     try:
-        peer = brokers.cluster.peer(address)
+        peer = brokers.cluster.peer(known.address)
         said = bodies.table((await peer.call(topics.runtime_info(), until_s)).expect(), "table")
         ahead_s = _ahead_s(said, now_s + loop.time() - began_s)
         settings = topics.properties_of(await peer.call(topics.broker_config(), until_s))
-        replicas, in_sync = _replicas(await peer.call(topics.replication(), until_s)) if id == MASTER else (0, 0)
+        replicas, in_sync = _replicas(await peer.call(topics.replication(), until_s)) if known.id == MASTER else (0, 0)
     except RemotingError as error:
-        return Seen(name, id, address, error=str(error))
+        return known._replace(error=str(error))
     version, disk = str(said.get("brokerVersionDesc", "")), str(said.get("commitLogDirCapacity", ""))
-    return Seen(name, id, address, version, settings, replicas, in_sync, ahead_s, disk)
+    return known._replace(
+        version=version, settings=settings, replicas=replicas, in_sync=in_sync, ahead_s=ahead_s, disk=disk
+    )
 
 
 def _ahead_s(said: Mapping[str, object], now_s: float) -> float | None:

@@ -118,6 +118,7 @@ EveryOperation = (
     | AssignmentOf
     | AttachOwner
     | Available
+    | queries.Brokers
     | queries.Browse
     | ChangeInvisibleTime
     | Clients

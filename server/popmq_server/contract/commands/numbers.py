@@ -60,7 +60,7 @@ class GroupNumbers(NamedTuple):
     bytes_behind: int | None = 0  # an estimate: backlog.bytes_of
     dead_blocked: int | None = 0  # in_flight messages that become dead letters when the store has room
     parked: int = 0  # calls that wait for messages of the topic; parked Pulls, which wait at a queue, are not counted
-    sessions: int = 0  # of the group's clients
+    sessions: int | None = 0  # of the group's clients
 
     @property
     def retries(self) -> int:
@@ -260,6 +260,33 @@ class CommitNumbers(NamedTuple):
     given_up: int
     events: Sequence[EventNumbers]
     failures: Sequence[str] = ()
+
+
+class ClusterBroker(NamedTuple):
+    """One process of a broker of a cluster, as the gateway that was asked sees it. None: it does not tell.
+
+    `id`: 0 of the master of its name. `replicas`: that are connected with a master, and those of them that have all it
+    has. `ahead_ms`: its clock before ours. `in_flight`: requests of this gateway. `error`: "" if it answered.
+    """
+
+    name: str
+    id: int
+    address: str
+    version: str
+    replicas: int | None
+    in_sync: int | None
+    ahead_ms: int | None
+    disk_bytes: int | None
+    disk_free_bytes: int | None
+    in_flight: int
+    error: str
+
+
+class ClusterBrokers(NamedTuple):
+    """Its brokers, sorted. `routes_age_ms`: since a name server said which there are; None: none has, or no cluster."""
+
+    brokers: Sequence[ClusterBroker] = ()
+    routes_age_ms: int | None = None
 
 
 class EngineInfo(NamedTuple):

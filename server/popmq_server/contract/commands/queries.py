@@ -23,6 +23,7 @@ from popmq_server.contract.capabilities import (
 )
 from popmq_server.contract.commands.listed import Listed
 from popmq_server.contract.commands.numbers import (
+    ClusterBrokers,
     CountedRows,
     DelayedMessage,
     GroupNumbers,
@@ -263,3 +264,10 @@ class StoreSize(Query[StoreNumbers], Listed["StoreSize"]):
 
     def needs(self) -> Needs:
         return KNOWN
+
+
+class Brokers(Query[ClusterBrokers], Listed["Brokers"]):
+    """The brokers in which a gateway keeps the messages; none of an engine that keeps them itself."""
+
+    def needs(self) -> Needs:
+        return ADMIN

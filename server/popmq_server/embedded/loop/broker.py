@@ -38,6 +38,7 @@ from popmq_server.contract.commands import (
 )
 from popmq_server.contract.commands.numbers import (
     ClientNumbers,
+    ClusterBrokers,
     CommitNumbers,
     EngineInfo,
     EventNumbers,
@@ -385,6 +386,10 @@ class EmbeddedEngine(InPieces):
         use, store = await self.run(StoreState()), self.store
         return StoreNumbers(store.map_bytes, use.pages * store.page_bytes, store.disk_free(), use.quarantined)
 
+    async def brokers(self, _: queries.Brokers) -> ClusterBrokers:
+        """None: this engine keeps the messages itself."""
+        return ClusterBrokers()
+
     @property
     def store(self) -> Store:
         """The open store, for statistics."""
@@ -455,6 +460,7 @@ BY_LOOP = (
     | Clients.awaited_by(EmbeddedEngine.clients)
     | TopicsOf.awaited_by(EmbeddedEngine.topics_of)
     | queries.StoreSize.awaited_by(EmbeddedEngine.store_numbers)
+    | queries.Brokers.awaited_by(EmbeddedEngine.brokers)
     | queries.Groups.awaited_by(EmbeddedEngine.groups)
 )
 _WHOLE = BY_LOOP.handlers

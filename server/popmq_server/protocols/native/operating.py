@@ -1,4 +1,4 @@
-"""popmq.v1.Admin: GetInfo, PurgeTopic and Backup; the message groups of FIFO topics; EndLease."""
+"""popmq.v1.Admin: GetInfo, ListBrokers, PurgeTopic and Backup; the message groups of FIFO topics; EndLease."""
 
 import contextlib
 from collections.abc import AsyncGenerator
@@ -21,7 +21,7 @@ RATE_MIN, RATE_DEFAULT, RATE_MAX = 1 << 20, 64 << 20, 1 << 40
 
 
 class OperatingService:
-    """GetInfo, PurgeTopic (purge.py says which things a purge keeps), and Backup, which lasts as long as the copy."""
+    """GetInfo, ListBrokers, PurgeTopic (purge.py: what a purge keeps), and Backup, which lasts as long as the copy."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -33,6 +33,13 @@ class OperatingService:
         lacking = [pb.Lacking(capability=name, instead=CAPABILITIES[name].instead) for name in sorted(info.lacking)]
         weaker = [pb.Weaker(promise=name, how=how) for name, how in sorted(info.weaker.items())]
         return pb.GetInfoResponse(version=release(), engine=info.engine, lacking=lacking, weaker=weaker)
+
+    async def ListBrokers(self, raw: bytes) -> Message:
+        """The brokers of a cluster; what one does not tell is left out of its row."""
+        read(pb.ListBrokersRequest, raw)
+        found = await self._engine.ask(queries.Brokers())
+        rows = [pb.ClusterBroker(**row._asdict()) for row in found.brokers]
+        return pb.ListBrokersResponse(brokers=rows, routes_age_ms=found.routes_age_ms)
 
     async def PurgeTopic(self, raw: bytes) -> Message:
         """Removes the messages for everybody at once; the space is freed between clients' commands."""
