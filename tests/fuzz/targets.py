@@ -35,5 +35,6 @@ TARGETS = {
     "stored-messages": Named("remoting", "stored_messages", _REMOTING),
     "remoting-json": Named("remoting", "remoting_json", _REMOTING),
     "pop-texts": Named("remoting", "pop_texts", _REMOTING),
+    "signed-texts": Named("signed", "signed_texts", ("popmq_server.cluster.signed", *_REMOTING)),
     "rows": Named("readers", "rows", ("popmq_server.values", "popmq_server.embedded.store.history_rows")),
 }

@@ -7,7 +7,6 @@ line makes its options from this table without the extra `server`.
 """
 
 import argparse
-import difflib
 import os
 import pathlib
 from collections.abc import Iterable, Mapping
@@ -102,6 +101,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: the known name that it resembles, if there is one."""
+    import difflib  # only for errors
+
     found = difflib.get_close_matches(name, list(known), 1)
     return f"; did you mean {found[0]}?" if found else ""
 

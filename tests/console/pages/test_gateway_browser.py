@@ -7,13 +7,11 @@ import pytest
 
 import popmq
 from popmq_server.clock import SystemClock
+from tests.console.chromium import LONG_NAME, Chromium, a_window, complaints
 from tests.console.conftest import console
 from tests.wire.served import ServedCluster
 
-pytest.importorskip("selenium")
-
-from tests.console.test_browser import LONG_NAME, Chromium, a_window, complaints
-from tests.console.test_browser import pytestmark as pytestmark
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
 
 PAGES = {
     "overview": "/",

@@ -20,13 +20,14 @@ from popmq_server.settings import parse
 
 #: Modules of a started broker without TLS, SQL filters and a console: each costs some 0.5 ms of the start.
 MODULES_MAX = 670
+TLS_AND_SQL = {"cryptography", "lark", "starlette", "uvicorn", "jinja2"}
 STARTED = """
 import gc, os, sys
 from popmq_server import __main__ as program
 
 def settle():
-    heavy = [name for name in ("cryptography", "lark", "starlette", "uvicorn", "jinja2") if name in sys.modules]
-    print(len(sys.modules), gc.isenabled(), heavy, flush=True)
+    rooms = {".".join(name.split(".")[:2]) for name in sys.modules}
+    print(len(sys.modules), gc.isenabled(), sorted(rooms & {UNWANTED}), flush=True)
     os._exit(0)
 
 program.settle = settle
@@ -90,12 +91,28 @@ def test_a_start_that_fails_leaves_the_collector_on(tmp_path: pathlib.Path) -> N
         gc.enable()
 
 
+def started(unwanted: set[str], *flags: str) -> tuple[int, str, str]:
+    """Of a start: how many modules are loaded, whether garbage is collected, which of `unwanted` are loaded."""
+    code = STARTED.replace("UNWANTED", f"*{sorted(unwanted)}")
+    ports = ("--port", "0", "--tls-port", "0", "--metrics-port", "0")
+    done = subprocess.run(
+        [sys.executable, "-c", code, *flags, *ports], capture_output=True, text=True, timeout=60, check=False
+    )
+    modules, collects, loaded = done.stdout.split(maxsplit=2)
+    return int(modules), collects, loaded.strip()
+
+
 @pytest.mark.slow
 def test_a_start_loads_neither_what_only_tls_and_sql_filters_need_nor_many_modules(tmp_path: pathlib.Path) -> None:
-    flags = ["--data", str(tmp_path / "data"), "--port", "0", "--tls-port", "0", "--metrics-port", "0"]
-    done = subprocess.run(
-        [sys.executable, "-c", STARTED, *flags], capture_output=True, text=True, timeout=60, check=False
-    )
-    modules, collects, heavy = done.stdout.split(maxsplit=2)
-    assert (collects, heavy) == ("False", "[]\n")
-    assert int(modules) <= MODULES_MAX
+    modules, collects, loaded = started(TLS_AND_SQL, "--data", str(tmp_path / "data"))
+    assert (collects, loaded) == ("False", "[]")
+    assert modules <= MODULES_MAX
+
+
+@pytest.mark.slow
+def test_a_start_loads_one_engine_and_an_embedded_broker_no_client_of_other_brokers(tmp_path: pathlib.Path) -> None:
+    cluster, embedded = {"popmq_remoting", "popmq_server.cluster"}, {"lmdb", "popmq_server.embedded"}
+    assert started(cluster | embedded, "--data", str(tmp_path / "data"))[2] == str(sorted(embedded))
+    gateway = ("--engine", "rocketmq", "--namesrv", "127.0.0.1:1")
+    modules, _, loaded = started(cluster | embedded | TLS_AND_SQL | {"statistics"}, *gateway)
+    assert (loaded, modules <= MODULES_MAX) == (str(sorted(cluster)), True)

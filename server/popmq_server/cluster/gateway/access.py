@@ -7,7 +7,6 @@ token = "…"                     only of a temporary key
 
 import logging
 import pathlib
-import tomllib
 
 from popmq_remoting import Cluster, ClusterSettings, ClusterTls, Credentials, TlsMode
 from popmq_server.cluster.signed.secrets import Secrets, random_secrets, read_secrets
@@ -40,6 +39,8 @@ def _tls(options: Options) -> ClusterTls:
 
 def credentials(path: pathlib.Path) -> Credentials:
     """The user of a file of --broker-key. Raises StartError: one sentence, which quotes no secret."""
+    import tomllib  # here, as in settings/: most starts read no file
+
     try:
         table = tomllib.loads(read_private(path, "--broker-key"))
     except tomllib.TOMLDecodeError as error:

@@ -11,7 +11,6 @@ expires = 2027-01-31T00:00:00Z      optional, as are the limits: connections, ca
 import pathlib
 import re
 import secrets
-import tomllib
 from argparse import ArgumentTypeError
 from collections import Counter
 from collections.abc import Iterable
@@ -37,6 +36,8 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 def read(path: pathlib.Path) -> dict[str, Key]:
     """Reads the keys of a file, by name. Raises ValueError: one sentence, which quotes no secret."""
+    import tomllib  # here, as in settings/: a start without keys does without its parser
+
     try:
         tables = tomllib.loads(read_private(path, "--access-keys"))
     except tomllib.TOMLDecodeError as error:
