@@ -1,6 +1,7 @@
 """A real RocketMQ 5 on the loopback: a name server and masters, in Java, small enough for a machine with two cores.
 
-    with RocketMQCluster(folder, jars, ("a",)) as cluster: …     cluster.name_server is host:port
+    with RocketMQCluster(folder, jars, ("a",)) as cluster: …             cluster.name_server is host:port
+    with RocketMQCluster(folder, jars, ("a", "b"), elected=("a",)) …     a exists twice, its master by election
 
 Everything is under `folder`, which is new, and ends with the block; ports are its own. bench/peers/install.py has jars.
 """
@@ -55,6 +56,26 @@ SETTINGS: Mapping[str, str] = {
     "transactionOpBatchInterval": "200",
     "diskMaxUsedSpaceRatio": "98",
 }
+#: Of a name server with the controller inside: it sees within 3 s that a master is gone, and at once when it is killed.
+_CONTROLLER: Mapping[str, str] = {
+    "enableControllerInNamesrv": "true",
+    "controllerDLegerGroup": "g",
+    "controllerDLegerSelfId": "n0",
+    "mappedFileSize": "10485760",
+    "scanNotActiveBrokerInterval": "500",
+}
+#: Of a broker whose master is elected, beside SETTINGS: it has neither id nor role until then. An OK means that all
+#: replicas in sync have the message.
+_ELECTED: Mapping[str, str] = {
+    "enableControllerMode": "true",
+    "allAckInSyncStateSet": "true",
+    "syncBrokerMetadataPeriod": "1000",
+    "checkSyncStateSetPeriod": "1000",
+    "syncControllerMetadataPeriod": "1000",
+    "brokerHeartbeatInterval": "500",
+    "controllerHeartBeatTimeoutMills": "3000",
+}
+_BY_ELECTION = ("brokerId", "brokerRole")
 
 
 class NotStarted(Exception):
@@ -62,7 +83,11 @@ class NotStarted(Exception):
 
 
 class RocketMQCluster:
-    """`brokers`: names of masters. `settings`: of each broker, beside SETTINGS. `java`: options of all processes."""
+    """`brokers`: names of masters. `settings`: of each broker, beside SETTINGS. `java`: options of all processes.
+
+    A broker has one process of its name. One that is named by `elected` has two, such as a and a-2, of which a
+    controller inside the name server makes one the master.
+    """
 
     def __init__(
         self,
@@ -71,37 +96,41 @@ class RocketMQCluster:
         brokers: Sequence[str] = ("a",),
         settings: Mapping[str, str] | None = None,
         java: Sequence[str] = (),
+        elected: Sequence[str] = (),
     ) -> None:
         self._folder = folder.resolve()
         self._jars = jars.resolve()
         self._names = brokers
-        self._java = java
+        self._java, self._elected = java, elected
         self._settings = {**SETTINGS, **(settings or {})}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._words: dict[str, list[str]] = {}
         self._ports: dict[str, int] = {}
-        self._port = own_port()
+        self._port, self._controller = own_port(), own_port()
 
     @property
     def name_server(self) -> str:
         """Its address."""
         return f"127.0.0.1:{self._port}"
 
+    def port(self, name: str) -> int:
+        """Where a process listens: a broker, or `namesrv`."""
+        return self._ports[name]
+
     def __enter__(self) -> RocketMQCluster:
         try:
-            self._start("namesrv", "namesrv.NamesrvStartup", {"listenPort": str(self._port)}, _NAME_SERVER_HEAP)
-            self._wait("namesrv", self._port)
-            ports = broker_ports(self._names)
-            for name, port in ports.items():
-                own = {
-                    "brokerName": name,
-                    "namesrvAddr": self.name_server,
-                    "listenPort": str(port),
-                    "storePathRootDir": str(self._folder / name / "store"),
-                }
-                self._start(name, "broker.BrokerStartup", {**self._settings, **own}, _BROKER_HEAP)
-            for name, port in ports.items():
-                self._wait(name, port)
+            self._start("namesrv", "namesrv.NamesrvStartup", self._of_name_server(), _NAME_SERVER_HEAP)
+            self._wait("namesrv")
+            twins = {f"{name}-2": name for name in self._elected}
+            ports = broker_ports([*self._names, *twins])
+            for name in self._names:
+                self._start_broker(name, name, ports[name])
+            for name in self._names:
+                self._wait(name)
+            # The first one is the master: the others join it.
+            for process, name in twins.items():
+                self._start_broker(process, name, ports[process])
+                self._wait(process)
         except BaseException:
             self.close()
             raise
@@ -128,7 +157,7 @@ class RocketMQCluster:
     def restart(self, name: str) -> None:
         """Starts one again that was killed, with what it has on disk; returns when it listens."""
         self._spawn(name)
-        self._wait(name, self._ports[name])
+        self._wait(name)
 
     def pause(self, name: str) -> None:
         """SIGSTOP."""
@@ -137,6 +166,34 @@ class RocketMQCluster:
     def resume(self, name: str) -> None:
         """SIGCONT."""
         self._processes[name].send_signal(signal.SIGCONT)
+
+    def _of_name_server(self) -> dict[str, str]:
+        found = {"listenPort": str(self._port), "kvConfigPath": str(self._folder / "namesrv" / "kvConfig.json")}
+        if self._elected:
+            found |= _CONTROLLER | {
+                "controllerDLegerPeers": f"n0-127.0.0.1:{self._controller}",
+                "controllerStorePath": str(self._folder / "namesrv" / "controller"),
+            }
+        return found
+
+    def _start_broker(self, process: str, name: str, port: int) -> None:
+        """Starts one process of a broker."""
+        store = self._folder / process / "store"
+        own = {
+            "brokerName": name,
+            "namesrvAddr": self.name_server,
+            "listenPort": str(port),
+            "storePathRootDir": str(store),
+        }
+        settings = {**self._settings, **own}
+        if name in self._elected:
+            settings = {key: value for key, value in settings.items() if key not in _BY_ELECTION} | _ELECTED
+            settings |= {
+                "controllerAddr": f"127.0.0.1:{self._controller}",
+                "storePathEpochFile": str(store / "epochFileCheckpoint"),
+                "storePathMetadata": str(store / "metadata"),
+            }
+        self._start(process, "broker.BrokerStartup", settings, _BROKER_HEAP)
 
     def _start(self, name: str, main: str, settings: Mapping[str, str], heap: Sequence[str]) -> None:
         home = self._folder / name
@@ -160,8 +217,8 @@ class RocketMQCluster:
                 stderr=output,
             )
 
-    def _wait(self, name: str, port: int) -> None:
-        until_s = time.monotonic() + START_S
+    def _wait(self, name: str) -> None:
+        until_s, port = time.monotonic() + START_S, self._ports[name]
         while not listens(port):
             if self._processes[name].poll() is not None or time.monotonic() > until_s:
                 last = (self._folder / name / "out.log").read_text(errors="replace").splitlines()[-5:]
