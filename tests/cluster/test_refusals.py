@@ -77,6 +77,13 @@ def test_a_right_that_the_gateway_lacks_is_mended_by_the_operator_at_the_broker(
     assert "broker-a" in found.action
 
 
+@pytest.mark.parametrize(("used", "code"), [("0.96", "STORAGE_FULL"), ("0.23", "UNAVAILABLE")])
+def test_a_disk_is_full_only_if_the_broker_says_how_full(used: str, code: str) -> None:
+    remark = f"one of these: the broker's disk is full [CL: {used} CQ: 0.10 INDEX: 0.10], messages are put to the slave"
+    assert refused(14, remark).code == code
+    assert refused(14, "the broker's disk is full").code == "STORAGE_FULL"
+
+
 def test_what_a_user_may_change_is_told_to_the_user() -> None:
     assert refused(17).action == "popmq topic create shop.orders"
     assert refused(26).action.startswith("popmq group create bill; with the settings that it has")
@@ -88,7 +95,7 @@ def test_what_a_user_may_change_is_told_to_the_user() -> None:
 @pytest.mark.parametrize(
     ("number", "remark", "code", "names"),
     [
-        (14, "service not available now. It may be caused by DISK full", "STORAGE_FULL", "fileReservedTime"),
+        (14, "service not available now. It may be caused by: the broker's DISK is full", "STORAGE_FULL", "fileReservedTime"),
         (14, "the broker is stopping", "UNAVAILABLE", "log of broker broker-a"),
         (1, "the number of in-sync replicas is too small", "UNAVAILABLE", "inSyncReplicas"),
         (1, "timer message is under flow control", "BUSY", "timerCongestNumEachSlot"),

@@ -5,6 +5,7 @@ UNAVAILABLE with an action that names the broker and the setting: the client has
 are those of its access key. docs/contributing/cluster-codes.md shows the table, and a test compares the two.
 """
 
+import re
 import shlex
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from popmq_server.errors import Refused, topic_not_found
 
 #: Characters of a broker's remark that are quoted: it may be of any length.
 _REMARK_CHARACTERS_MAX = 200
+#: The used share of a disk, in the remark of answer 14; and from where on brokers delete files at once to have room.
+_USED, _FULL_FROM = re.compile(r"\b(?:CL|CQ|INDEX): (\d+(?:\.\d+)?)"), 0.85
 _RETRY_MS, _BUSY_MS, _FULL_MS = 200, 100, 1_000
 
 _RETRY = "retry with backoff"
@@ -130,7 +133,7 @@ BY_REMARK = (
         "UNAVAILABLE",
         "retry with backoff; too few replicas of broker {broker} are in sync (inSyncReplicas, minInSyncReplicas)",
     ),
-    ByRemark(14, ("disk",), "STORAGE_FULL", _DISK),
+    ByRemark(14, ("disk is full",), "STORAGE_FULL", _DISK),
     ByRemark(
         16, ("recall",), "UNSUPPORTED", "the operator sets recallMessageEnable=true at broker {broker}, or do without"
     ),
@@ -199,10 +202,20 @@ def _judged(number: int, remark: str) -> tuple[str, str]:
     """(code, action). An answer that its call should have read itself counts as unknown."""
     low = remark.lower()
     for rule in BY_REMARK:
-        if rule.number == number and any(word in low for word in rule.words):
+        if rule.number == number and any(word in low for word in rule.words) and not _has_room(rule, remark):
             return rule.code, rule.action
     found = ANSWERS.get(number)
     return (found.code, found.action) if found and found.code else ("UNAVAILABLE", _LOG)
+
+
+def _has_room(rule: ByRemark, remark: str) -> bool:
+    """Whether a remark that names a full disk also says that there is room.
+
+    Brokers list all that answer 14 may mean, among it a full disk, with how full it is: so does one that stops, or has
+    become a replica.
+    """
+    used = [float(share) for share in _USED.findall(remark)]
+    return rule.code == "STORAGE_FULL" and bool(used) and max(used) < _FULL_FROM
 
 
 def _short(text: str) -> str:
