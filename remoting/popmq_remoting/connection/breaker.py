@@ -1,4 +1,6 @@
-"""When an address that failed is tried again: after a pause that doubles, by one call at a time.
+"""When an address that failed is tried again: after a pause, by one call at a time.
+
+The pause doubles, unless the machine answers at once that nothing listens there.
 
 closed ── failed ──▶ open ── pause over, a call comes ──▶ probing ── succeeded ──▶ closed
                       ▲                                     │
@@ -38,10 +40,15 @@ class Breaker:
         self._pause_s = 0.0
         self._probing = False
 
-    def failed(self, now_s: float) -> None:
-        """It cannot be reached, or does not answer."""
-        limits = self._limits
-        self._pause_s = min(self._pause_s * 2, limits.breaker_most_s) if self._pause_s else limits.breaker_first_s
+    def failed(self, now_s: float, *, refused: bool = False) -> None:
+        """It cannot be reached, or does not answer. `refused`: its machine said at once that nothing listens there.
+
+        That costs a millisecond, so the pause stays short: a server that is started again is found within it.
+        """
+        limits, doubled_s = self._limits, self._pause_s * 2
+        self._pause_s = (
+            limits.breaker_first_s if refused else min(doubled_s or limits.breaker_first_s, limits.breaker_most_s)
+        )
         self._until_s = now_s + self._pause_s
         self._probing = False
 

@@ -225,7 +225,7 @@ class Peer:
                 await self._prove(link)
         except (OSError, TimeoutError, RemotingError) as error:
             self._failures += 1
-            self._breaker.failed(self._loop.time())
+            self._breaker.failed(self._loop.time(), refused=isinstance(error, ConnectionRefusedError))
             if link is not None:
                 link.abort("it did not answer")
             self._why = _reason(error)

@@ -14,6 +14,16 @@ def test_pauses_double_from_one_second_to_five() -> None:
     assert pauses == [1.0, 2.0, 4.0, 5.0, 5.0]
 
 
+def test_an_address_where_nothing_listens_is_tried_each_second_also_after_longer_pauses() -> None:
+    breaker, now_s, pauses = Breaker(PeerLimits()), 100.0, []
+    for refused in (False, False, False, True, True, False):
+        breaker.failed(now_s, refused=refused)
+        pauses.append(breaker.left_s(now_s))
+        now_s += pauses[-1]
+        assert breaker.admits(now_s)
+    assert pauses == [1.0, 2.0, 4.0, 1.0, 1.0, 2.0]
+
+
 def test_one_call_tries_after_the_pause_and_the_others_do_not() -> None:
     breaker = Breaker(PeerLimits())
     assert [breaker.admits(0.0), breaker.admits(0.0)] == [True, True]
