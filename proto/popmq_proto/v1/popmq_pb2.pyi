@@ -504,12 +504,14 @@ class AckResult(_message.Message):
     def __init__(self, error: _Optional[_Union[ErrorInfo, _Mapping]] = ...) -> None: ...
 
 class ChangeInvisibleTimeRequest(_message.Message):
-    __slots__ = ("group", "changes")
+    __slots__ = ("group", "changes", "repeated_try")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
+    REPEATED_TRY_FIELD_NUMBER: _ClassVar[int]
     group: str
     changes: _containers.RepeatedCompositeFieldContainer[InvisibleTimeChange]
-    def __init__(self, group: _Optional[str] = ..., changes: _Optional[_Iterable[_Union[InvisibleTimeChange, _Mapping]]] = ...) -> None: ...
+    repeated_try: bool
+    def __init__(self, group: _Optional[str] = ..., changes: _Optional[_Iterable[_Union[InvisibleTimeChange, _Mapping]]] = ..., repeated_try: bool = ...) -> None: ...
 
 class InvisibleTimeChange(_message.Message):
     __slots__ = ("handle", "extend", "release", "reject")

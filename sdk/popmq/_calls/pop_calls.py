@@ -156,7 +156,7 @@ def change(group: str, changes: Sequence[pb.InvisibleTimeChange]) -> Call[list[A
         ]
 
     request = pb.ChangeInvisibleTimeRequest(group=group, changes=changes)
-    return Call("Broker.ChangeInvisibleTime", request, read, "settle")
+    return Call("Broker.ChangeInvisibleTime", request, read, "settle", marked=True)
 
 
 def _outcome(result: Any, done: Any, uncertain: bool) -> Any:

@@ -22,6 +22,7 @@ class Call(Generic[T]):
     timeout: str = "admin"
     wait: float = 0.0  # seconds that the broker may park it, beyond the timeout
     once: bool = False  # never retried, because a second try would do it a second time
+    marked: bool = False  # the request says that it is a repeat of one which may have been carried out
     pages: Pages | None = None  # the answer is a list that comes in pages
     #: A repeat that is refused with one of these was carried out by the try before, whose answer was lost: it is read
     #: as None.

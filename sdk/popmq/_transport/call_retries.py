@@ -30,6 +30,8 @@ class CallRetries:
         self.count += 1
         if self.count > 1 and self._call.wait:
             self._call.request.wait_ms = max(0, ms(self._wait_until - now))
+        if self.uncertain and self._call.marked:
+            self._call.request.repeated_try = True
         return max(self._deadline - now, 0.001)
 
     def failed(self, error: PopMQError, now: float, sent: bool = True) -> float:

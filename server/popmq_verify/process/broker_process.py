@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-#: In the first line that it prints, of text or JSON.
+#: In a line that it prints, of text or JSON; of a broker it is the first one.
 READY = "ready on "
 #: The program to start: the same main function as `popmq serve`.
 SERVE = (sys.executable, "-m", "popmq_server")

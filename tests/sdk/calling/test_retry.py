@@ -48,6 +48,16 @@ async def test_every_try_of_a_send_is_the_same_request(lossy: Any, wire: LossyWi
     assert len(set(wire.seen["Send"])) == 1
 
 
+@pytest.mark.slow
+async def test_a_change_that_is_tried_again_says_that_it_may_have_been_carried_out(lossy: Any, wire: LossyWire) -> None:
+    await lossy.send(TOPIC, b"x")
+    (delivery,) = await lossy.pop(TOPIC, GROUP)
+    wire.plan["ChangeInvisibleTime"] = [LOSE]
+    await lossy.extend(delivery, 60)
+    requests = [pb.ChangeInvisibleTimeRequest.FromString(request) for request in wire.seen["ChangeInvisibleTime"]]
+    assert [request.repeated_try for request in requests] == [False, True]
+
+
 async def test_sends_are_numbered_apart(lossy: Any, wire: LossyWire) -> None:
     await lossy.send(TOPIC, b"x")
     await lossy.send(TOPIC, b"x")

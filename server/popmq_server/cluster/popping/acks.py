@@ -7,7 +7,9 @@
     release    200053 with the delay, or that of the group's backoff by the attempt that the handle names
     reject     the message read again, written as a dead letter, and acked
 
-A handle whose lease is over by its broker's clock is refused here, since brokers answer OK to it.
+A handle whose lease is over by its broker's clock is refused here, since brokers answer OK to it. So is a change of a
+normal delivery that may have been carried out before, by a gateway that has died or a connection that was lost: brokers
+take the old handle again, and then the message has two leases, each of which delivers it.
 """
 
 import asyncio
@@ -144,19 +146,25 @@ class Acks:
         async def one(index: int) -> None:
             change = command.changes[index]
             try:
-                results[index] = change if isinstance(change, Refused) else await self._changed(group, change)
+                results[index] = (
+                    change
+                    if isinstance(change, Refused)
+                    else await self._changed(group, change, repeated=command.repeated_try)
+                )
             except Refused as refused:
                 results[index] = refused
 
         await in_lanes(range(len(command.changes)), one)
         return results
 
-    async def _changed(self, group: Group, change: Change) -> Changed | Renewed:
+    async def _changed(self, group: Group, change: Change, *, repeated: bool) -> Changed | Renewed:
         text = str(change.handle)
         (delivery,) = self._handles.each([text], group.name, self._brokers.now_ms)
         if isinstance(delivery, Refused):
             delivery.field = "handle"
             raise delivery
+        if repeated and not delivery.handle.is_ordered:
+            raise _unknown()
         if change.kind == "reject":
             return await self._rejected(group, delivery, change, text)
         delay_ms = change.delay_ms
@@ -166,7 +174,14 @@ class Acks:
             self._held.remove(text)
         request = popping.change(delivery.topic, names.broker_group(group.name), delivery.handle, delay_ms)
         asked = Asked(delivery.handle.broker, names.shown(delivery.topic), group.name)
-        renewed = await self._brokers.call(asked, request, lambda answer: popping.changed(answer, delivery.handle))
+        try:
+            renewed = await self._brokers.tried(
+                asked, request, lambda answer: popping.changed(answer, delivery.handle), self._brokers.until_s()
+            )
+        except RemotingError as error:
+            if error.maybe_done and not delivery.handle.is_ordered:
+                raise _unknown() from error
+            raise refusal(error, asked) from error
         if renewed is None:
             raise lapsed("handle")
         visible_ms = self._now_ms() + delay_ms
@@ -190,6 +205,16 @@ class Acks:
         )
         self._held.remove(text)
         return Changed(0, True)
+
+
+def _unknown() -> Refused:
+    """HANDLE_LAPSED for a delivery whose handle may have been replaced: nobody knows the new one."""
+    return Refused(
+        "HANDLE_LAPSED",
+        "the answer to a change of this lease was lost: it is not known whether its handle still works",
+        field="handle",
+        action="drop the message: it is delivered again when its lease is over",
+    )
 
 
 def _gone(answer: Response) -> Refused | None:

@@ -269,10 +269,15 @@ class EndLease(Command[int], Listed["EndLease"], lane=LANE_ACK, capability=END_L
 class ChangeInvisibleTime(
     Command[Sequence[Changed | Renewed | Refused]], Listed["ChangeInvisibleTime"], lane=LANE_ACK, entries="changes"
 ):
-    """Extends, releases or rejects deliveries of `group`; the answer has one for each change, in order."""
+    """Extends, releases or rejects deliveries of `group`; the answer has one for each change, in order.
+
+    `repeated_try`: an earlier try may have been carried out, though its answer was lost. An engine to which a change of
+    an old handle is a second lease carries out none.
+    """
 
     group: str
     changes: tuple[Change | Refused, ...]
+    repeated_try: bool = False
 
     @property
     def bytes(self) -> int:

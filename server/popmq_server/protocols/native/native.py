@@ -327,7 +327,7 @@ def read_changes(request: pb.ChangeInvisibleTimeRequest) -> ChangeInvisibleTime:
             changes.append(_change(entry, f"changes[{index}]"))
         except Refused as refused:
             changes.append(refused)
-    return ChangeInvisibleTime(validation.group_name(request.group), tuple(changes))
+    return ChangeInvisibleTime(validation.group_name(request.group), tuple(changes), request.repeated_try)
 
 
 def _change(entry: pb.InvisibleTimeChange, field: str) -> Change:
