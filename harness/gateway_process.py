@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import select
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.broker_process import SERVE, BrokerProcess
+from harness.broker_process import READY_S, SERVE, BrokerError, BrokerProcess
+from popmq_verify.process.broker_process import READY
 
 
 class GatewayProcess(BrokerProcess):
@@ -15,6 +18,18 @@ class GatewayProcess(BrokerProcess):
         super().__init__(log.with_suffix(""), *flags, port=port, program=program)
         self._namesrv = namesrv
         self.log = log
+
+    def wait_ready(self, timeout_s: float = READY_S) -> None:
+        """As of a broker process; before it is ready, it may say for what it waits."""
+        until_s = time.perf_counter() + timeout_s
+        while not self.ready_s:
+            left_s = max(0.0, until_s - time.perf_counter())
+            readable, _, _ = select.select([self._started.stdout], [], [], left_s)
+            line = self.read_line() if readable else ""
+            if not line:
+                raise BrokerError(f"the gateway did not start\n{self.log_end()}")
+            if READY in line:
+                self.ready_s = time.perf_counter() - self._spawned_at
 
     def _engine(self) -> list[str]:
         return ["--engine", "rocketmq", "--namesrv", self._namesrv]

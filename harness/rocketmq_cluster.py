@@ -20,8 +20,8 @@ from types import TracebackType
 
 from harness.broker_process import own_port
 
-#: A JVM starts in seconds; beside other work it takes several times as long.
-START_S, STOP_S = 60.0, 20.0
+#: A JVM starts in seconds; beside much other work it takes many times as long.
+START_S, STOP_S = 180.0, 20.0
 
 _OPENS = (
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
@@ -86,7 +86,7 @@ class RocketMQCluster:
     """`brokers`: names of masters. `settings`: of each broker, beside SETTINGS. `java`: options of all processes.
 
     A broker has one process of its name. One that is named by `elected` has two, such as a and a-2, of which a
-    controller inside the name server makes one the master.
+    controller inside the name server makes one the master. `stores`: folders of stores that are not under `folder`.
     """
 
     def __init__(
@@ -97,11 +97,15 @@ class RocketMQCluster:
         settings: Mapping[str, str] | None = None,
         java: Sequence[str] = (),
         elected: Sequence[str] = (),
+        stores: Mapping[str, Path] | None = None,
     ) -> None:
         self._folder = folder.resolve()
         self._jars = jars.resolve()
+        self._layouts = self._folder / "namesrv" / "kvConfig.json"
+        #: The processes of all brokers.
+        self.brokers = (*brokers, *(f"{name}-2" for name in elected))
         self._names = brokers
-        self._java, self._elected = java, elected
+        self._java, self._elected, self._stores = java, elected, stores or {}
         self._settings = {**SETTINGS, **(settings or {})}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._words: dict[str, list[str]] = {}
@@ -121,16 +125,15 @@ class RocketMQCluster:
         try:
             self._start("namesrv", "namesrv.NamesrvStartup", self._of_name_server(), _NAME_SERVER_HEAP)
             self._wait("namesrv")
-            twins = {f"{name}-2": name for name in self._elected}
-            ports = broker_ports([*self._names, *twins])
+            ports = broker_ports(self.brokers)
             for name in self._names:
                 self._start_broker(name, name, ports[name])
             for name in self._names:
                 self._wait(name)
-            # The first one is the master: the others join it.
-            for process, name in twins.items():
-                self._start_broker(process, name, ports[process])
-                self._wait(process)
+            # The first one is the master, which the other joins.
+            for name in self._elected:
+                self._start_broker(f"{name}-2", name, ports[f"{name}-2"])
+                self._wait(f"{name}-2")
         except BaseException:
             self.close()
             raise
@@ -159,6 +162,10 @@ class RocketMQCluster:
         self._spawn(name)
         self._wait(name)
 
+    def forget_layouts(self) -> None:
+        """Deletes what the name server keeps on disk, while it is dead: it starts as one on a new machine."""
+        self._layouts.unlink(missing_ok=True)
+
     def pause(self, name: str) -> None:
         """SIGSTOP."""
         self._processes[name].send_signal(signal.SIGSTOP)
@@ -168,9 +175,10 @@ class RocketMQCluster:
         self._processes[name].send_signal(signal.SIGCONT)
 
     def _of_name_server(self) -> dict[str, str]:
-        found = {"listenPort": str(self._port), "kvConfigPath": str(self._folder / "namesrv" / "kvConfig.json")}
+        found = {"listenPort": str(self._port), "kvConfigPath": str(self._layouts)}
         if self._elected:
-            found |= _CONTROLLER | {
+            found |= {
+                **_CONTROLLER,
                 "controllerDLegerPeers": f"n0-127.0.0.1:{self._controller}",
                 "controllerStorePath": str(self._folder / "namesrv" / "controller"),
             }
@@ -178,7 +186,7 @@ class RocketMQCluster:
 
     def _start_broker(self, process: str, name: str, port: int) -> None:
         """Starts one process of a broker."""
-        store = self._folder / process / "store"
+        store = self._stores.get(process, self._folder / process / "store")
         own = {
             "brokerName": name,
             "namesrvAddr": self.name_server,
@@ -187,8 +195,9 @@ class RocketMQCluster:
         }
         settings = {**self._settings, **own}
         if name in self._elected:
-            settings = {key: value for key, value in settings.items() if key not in _BY_ELECTION} | _ELECTED
+            settings = {key: value for key, value in settings.items() if key not in _BY_ELECTION}
             settings |= {
+                **_ELECTED,
                 "controllerAddr": f"127.0.0.1:{self._controller}",
                 "storePathEpochFile": str(store / "epochFileCheckpoint"),
                 "storePathMetadata": str(store / "metadata"),
@@ -227,14 +236,31 @@ class RocketMQCluster:
 
 
 def broker_ports(names: Sequence[str]) -> dict[str, int]:
-    """A port for each, whose neighbours are free: a broker also takes its port - 2 and + 1."""
+    """A port for each, whose neighbours are kept too: a broker also takes its port - 2 and + 1."""
     ports: dict[str, int] = {}
     for name in names:
         port = own_port()
-        while any(map(listens, (port - 2, port + 1))) or any(abs(port - other) < 5 for other in ports.values()):
+        while any(abs(port - other) < 5 for other in ports.values()) or not all(map(_keep, (port - 2, port + 1))):
             port = own_port()
         ports[name] = port
     return ports
+
+
+#: Bound, so that no other program gets these ports while this process lives; a broker that asks by number does.
+_KEPT: list[socket.socket] = []
+
+
+def _keep(port: int) -> bool:
+    """Keeps a port as `own_port` does. False if it is in use."""
+    kept = socket.socket()
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        kept.bind(("127.0.0.1", port))
+    except OSError:
+        kept.close()
+        return False
+    _KEPT.append(kept)
+    return True
 
 
 def listens(port: int) -> bool:

@@ -95,7 +95,12 @@ def test_what_a_user_may_change_is_told_to_the_user() -> None:
 @pytest.mark.parametrize(
     ("number", "remark", "code", "names"),
     [
-        (14, "service not available now. It may be caused by: the broker's DISK is full", "STORAGE_FULL", "fileReservedTime"),
+        (
+            14,
+            "service not available now. It may be caused by: the broker's DISK is full",
+            "STORAGE_FULL",
+            "fileReservedTime",
+        ),
         (14, "the broker is stopping", "UNAVAILABLE", "log of broker broker-a"),
         (1, "the number of in-sync replicas is too small", "UNAVAILABLE", "inSyncReplicas"),
         (1, "timer message is under flow control", "BUSY", "timerCongestNumEachSlot"),

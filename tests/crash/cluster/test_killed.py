@@ -7,113 +7,126 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-import popmq
-from harness.gateway_process import GatewayProcess
 from harness.rocketmq_cluster import RocketMQCluster
-from tests.crash.cluster.balancer import Balancer
-from tests.crash.cluster.load import Judged, Load, judged
+from tests.crash.cluster.parts.callers import CALL_S
+from tests.crash.cluster.parts.judging import p99_s
+from tests.crash.cluster.parts.load import Load
+from tests.crash.cluster.parts.rig import DRAIN_S, QUEUES, Doors, Record, doors, load, ordered, report, v2
 from tests.crash.conftest import Scale
 
 pytestmark = pytest.mark.chaos
 
-TOPIC, GROUP = "shop.orders", "shop.bill"
-#: Leases that nobody acks end after 20 s, and come back within 6 s; a broker registers 10 s after it listens.
-DRAIN_S = 90.0
+#: Queues of broker a, by the layout; b has the others.
+OF_A, OF_B = range(QUEUES // 2), range(QUEUES // 2, QUEUES)
+#: How long a broker that has just been started registers, and is found again by gateways.
+BACK_S = 2.0
 
 
-@pytest.fixture
-def rocketmq(jars: Path, tmp_path: Path) -> Iterator[RocketMQCluster]:
-    with RocketMQCluster(tmp_path / "rocketmq", jars, ("a", "b")) as cluster:
-        yield cluster
+def by_v1(open_: Doors) -> Load:
+    return load(open_)
 
 
-@contextmanager
-def doors(folder: Path, cluster: RocketMQCluster) -> Iterator[tuple[list[GatewayProcess], str]]:
-    """Two gateways with one secret, and the balancer before them."""
-    secret = folder / "secret"
-    secret.touch(mode=0o600)
-    secret.write_text("a secret that both gateways share\n")
-    flags = ("--handle-secret", str(secret))
-    with (
-        GatewayProcess(folder / "one.log", cluster.name_server, *flags) as one,
-        GatewayProcess(folder / "other.log", cluster.name_server, *flags) as other,
-        Balancer((one.port, other.port)) as endpoint,
-    ):
-        with popmq.Client(endpoint) as client:
-            client.topics.create(TOPIC)
-            client.groups.create(GROUP, max_attempts=100)
-        yield [one, other], endpoint
+def by_v2(open_: Doors) -> Load:
+    return Load(v2(open_.endpoint, open_.names.group), open_.names.topic, open_.names.group)
 
 
-def report(load: Load, show: Callable[[str], None], what: str) -> Judged:
-    verdict = judged(load.histories)
-    show(f"{what}: {verdict.row()}")
-    assert verdict.sent > 100, "a campaign without load proves nothing"
-    assert verdict.lost == []
-    return verdict
-
-
+@pytest.mark.parametrize(("begin", "name"), [(by_v1, "popmq.v1"), (by_v2, "apache.rocketmq.v2")], ids=["v1", "v2"])
 def test_a_gateway_that_is_killed_harms_nobody(
-    rocketmq: RocketMQCluster, tmp_path: Path, scale: Scale, show: Callable[[str], None]
+    rocketmq: RocketMQCluster,
+    tmp_path: Path,
+    scale: Scale,
+    record: Record,
+    begin: Callable[[Doors], Load],
+    name: str,
 ) -> None:
     chance, kills = random.Random(scale.seed), scale.pick(short=4, whole=30)
-    with doors(tmp_path, rocketmq) as (gateways, endpoint), Load(endpoint, TOPIC, GROUP) as load:
+    with doors(tmp_path, rocketmq.name_server) as open_, begin(open_) as loaded:
         for number in range(kills):
             time.sleep(chance.uniform(1.0, 4.0))
-            gateways[number % 2].kill()
+            open_.gateways[number % 2].kill()
             time.sleep(chance.uniform(0.0, 1.0))
-            gateways[number % 2].start()
-        load.finish(DRAIN_S)
-    verdict = report(load, show, f"gateways killed {kills} times, seed {scale.seed}")
+            open_.gateways[number % 2].start()
+        loaded.finish(DRAIN_S)
+    verdict = report(loaded, record, f"a gateway is killed, {name}", more={"kills": kills})
     assert (verdict.after_ack, verdict.overlaps, verdict.backwards) == ([], [], [])
     assert verdict.refused_acks == []
     assert max(verdict.silent_s.values()) < 2.0
 
 
 def test_a_rolling_restart_of_gateways_is_not_seen(
-    rocketmq: RocketMQCluster, tmp_path: Path, scale: Scale, show: Callable[[str], None]
+    rocketmq: RocketMQCluster, tmp_path: Path, scale: Scale, record: Record
 ) -> None:
     rounds = scale.pick(short=2, whole=10)
-    with doors(tmp_path, rocketmq) as (gateways, endpoint), Load(endpoint, TOPIC, GROUP, retry=popmq.Retry()) as load:
+    with doors(tmp_path, rocketmq.name_server) as open_, load(open_, tries=0) as loaded:
         for _ in range(rounds):
-            for gateway in gateways:
+            for gateway in open_.gateways:
                 time.sleep(2.0)
                 gateway.stop()
                 gateway.start()
-        load.finish(DRAIN_S)
-    verdict = report(load, show, f"gateways restarted {2 * rounds} times")
+        loaded.finish(DRAIN_S)
+    verdict = report(loaded, record, "gateways are restarted, one after the other", more={"restarts": 2 * rounds})
     assert (verdict.after_ack, verdict.overlaps, verdict.backwards, verdict.refused_acks) == ([], [], [], [])
-    assert load.histories.unknown == set(), "every send was OK"
+    assert loaded.histories.failed == [], "every call was OK"
 
 
 def test_a_master_that_is_killed_loses_no_ok(
-    rocketmq: RocketMQCluster, tmp_path: Path, scale: Scale, show: Callable[[str], None]
+    rocketmq: RocketMQCluster, tmp_path: Path, scale: Scale, record: Record
 ) -> None:
-    rounds = scale.pick(short=1, whole=3)
-    with doors(tmp_path, rocketmq) as (_, endpoint), Load(endpoint, TOPIC, GROUP) as load:
+    rounds, back = scale.pick(short=1, whole=3), list[float]()
+    calm, dead = list[float](), list[float]()
+    with (
+        doors(tmp_path, rocketmq.name_server) as open_,
+        load(open_) as loaded,
+        ordered(open_) as in_order,
+    ):
         for _ in range(rounds):
+            began_s = time.monotonic()
             time.sleep(8.0)
+            killed_s = time.monotonic()
             rocketmq.kill("a")
             time.sleep(3.0)
             rocketmq.restart("a")
-            time.sleep(8.0)
-        load.finish(DRAIN_S)
-    report(load, show, f"a master killed {rounds} times; acks that came again are counted")
+            listens_s = time.monotonic()
+            calm.append(p99_s(loaded.histories.answers["send"], OF_B, (began_s + 2.0, killed_s)))
+            dead.append(p99_s(loaded.histories.answers["send"], OF_B, (killed_s, listens_s)))
+            time.sleep(12.0)
+            sends = loaded.histories.answers["send"]
+            back.append(
+                min((each.at_s for each in sends if each.queue in OF_A and each.at_s > listens_s), default=99.0)
+                - listens_s
+            )
+        in_order.finish(DRAIN_S)
+        loaded.finish(DRAIN_S)
+    more: dict[str, float] = {"kills": rounds, "back_after_s": round(max(back), 2)}
+    more |= {
+        "p99_ms_of_the_other_before": round(max(calm) * 1000),
+        "p99_ms_of_the_other_while_away": round(max(dead) * 1000),
+    }
+    verdict = report(loaded, record, "a master is killed", more=more)
+    order = report(in_order, record, "a master is killed, FIFO", more={"kills": rounds})
+    assert order.out_of_order == []
+    assert max(back) < BACK_S
+    assert verdict.longest_s < CALL_S + 1.0
 
 
 def test_a_master_that_stands_still_lets_all_calls_end_in_time(
-    rocketmq: RocketMQCluster, tmp_path: Path, scale: Scale, show: Callable[[str], None]
+    rocketmq: RocketMQCluster, tmp_path: Path, scale: Scale, record: Record
 ) -> None:
-    with doors(tmp_path, rocketmq) as (_, endpoint), Load(endpoint, TOPIC, GROUP) as load:
+    with doors(tmp_path, rocketmq.name_server) as open_, load(open_) as loaded:
         time.sleep(5.0)
+        began_s = time.monotonic()
         rocketmq.pause("a")
-        time.sleep(30.0)
+        time.sleep(scale.pick(short=15, whole=30))
+        answered = len(
+            [each for each in loaded.histories.answers["send"] if each.at_s > began_s and each.queue in OF_B]
+        )
         rocketmq.resume("a")
-        load.finish(DRAIN_S)
-    report(load, show, "a master stands still for 30 s")
+        loaded.finish(DRAIN_S)
+    verdict = report(loaded, record, "a master stands still", more={"stopped_s": scale.pick(short=15, whole=30)})
+    assert verdict.longest_s < CALL_S + 1.0, "each call ended within its deadline"
+    assert answered > 100, "the other broker went on"
