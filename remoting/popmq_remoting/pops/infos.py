@@ -11,7 +11,7 @@ its topic nor its queue tells where the broker has it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from popmq_remoting.errors import BadFormat
@@ -62,40 +62,39 @@ def read_offsets(text: str) -> dict[Key, list[int]]:
 
 def popped(messages: Sequence[StoredMessage], infos: PopInfos) -> list[PoppedMessage]:
     """The messages with their handles. Raises BadFormat if the answer does not say where one of them is."""
-    taken: dict[Key, int] = {}
+    queues: dict[tuple[str, int], Iterator[PopHandle]] = {}
     rows = []
     for message in messages:
         own = properties.read(message.properties)
         if "POP_CK" in own:
-            handle = handles.read(own["POP_CK"])
+            handle: PopHandle | None = handles.read(own["POP_CK"])
         else:
-            key = (kind_of(message.topic), str(message.queue_id))
-            index = taken.get(key, 0)
-            taken[key] = index + 1
-            handle = _handle(infos, key, index)
-        rows.append(PoppedMessage(message, own, handle, _attempt(message, handle, infos.orders)))
+            queue = (message.topic, message.queue_id)
+            if queue not in queues:
+                queues[queue] = _handles(infos, (kind_of(message.topic), str(message.queue_id)))
+            handle = next(queues[queue], None)
+        if handle is None:
+            raise BadFormat(f"the pop's answer does not say where all messages of queue {message.queue_id} are")
+        ordered = handle.revive_queue == handles.ORDERED_REVIVE_QUEUE
+        attempt = _attempt(handle, infos.orders) if ordered else message.reconsume_times + 1
+        rows.append(PoppedMessage(message, own, handle, attempt))
     return rows
 
 
-def _handle(infos: PopInfos, key: Key, index: int) -> PopHandle:
-    offsets = infos.offsets.get(key, [])
-    if key not in infos.starts or index >= len(offsets):
-        raise BadFormat(f"the pop's answer does not say where message {index} of queue {key[1]} is")
-    return PopHandle(
-        infos.starts[key],
-        infos.pop_ms,
-        infos.invisible_ms,
-        infos.revive_queue,
-        key[0],
-        infos.broker,
-        int(key[1]),
-        offsets[index],
-    )
+def _handles(infos: PopInfos, key: Key) -> Iterator[PopHandle]:
+    """The handles of a queue's messages, in their order."""
+    start = infos.starts.get(key)
+    if start is None:
+        return
+    kind, queue_id = key[0], int(key[1])
+    for offset in infos.offsets.get(key, ()):
+        yield PopHandle(
+            start, infos.pop_ms, infos.invisible_ms, infos.revive_queue, kind, infos.broker, queue_id, offset
+        )
 
 
-def _attempt(message: StoredMessage, handle: PopHandle, orders: dict[Key, int]) -> int:
-    if not handle.is_ordered:
-        return message.reconsume_times + 1
+def _attempt(handle: PopHandle, orders: dict[Key, int]) -> int:
+    """Which attempt an ordered delivery is."""
     single = (handle.kind, f"qo{handle.queue_id}%{handle.queue_offset}")
     return orders.get(single, orders.get((handle.kind, str(handle.queue_id)), 0)) + 1
 

@@ -10,6 +10,7 @@ delivery is over, by the broker's clock. A handle has at most 150 characters whi
 70 together, and 334 with the longest names.
 """
 
+import functools
 import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -84,23 +85,31 @@ def is_over(handle: PopHandle, now_ms: int) -> bool:
 
 def _content(delivery: SignedDelivery) -> bytes:
     topic, handle, attempt = delivery
-    broker = handle.broker.encode()
+    start, pop_ms, invisible_ms, revive, kind, broker, queue, offset = handle
+    length, named = _names(broker, topic)
     try:
-        fields = _FIELDS.pack(
-            _VERSION,
-            int(handle.kind),
-            len(broker),
-            handle.queue_id,
-            handle.revive_queue,
-            handle.queue_offset,
-            handle.queue_offset - handle.ck_start,
-            handle.pop_ms,
-            handle.invisible_ms,
-            min(attempt, 255),
+        return (
+            _FIELDS.pack(
+                *(_VERSION, int(kind), length, queue, revive, offset, offset - start, pop_ms, invisible_ms),
+                attempt if attempt < 255 else 255,
+            )
+            + named
         )
     except struct.error:
         raise BadFormat(f"the handle {handle.text()!r} has numbers that no broker gives") from None
-    return fields + broker + topic.encode()
+
+
+@functools.lru_cache(maxsize=4096)
+def _names(broker: str, topic: str) -> tuple[int, bytes]:
+    """The bytes of the broker's name, and both names."""
+    first = broker.encode()
+    return len(first), first + topic.encode()
+
+
+@functools.lru_cache(maxsize=4096)
+def _texts(length: int, named: bytes) -> tuple[str, str]:
+    """What `_names` was made of."""
+    return named[:length].decode(), named[length:].decode()
 
 
 def _delivery(content: bytes) -> SignedDelivery:
@@ -108,7 +117,6 @@ def _delivery(content: bytes) -> SignedDelivery:
     if content[0] != _VERSION or len(content) < _FIELDS.size:
         raise BadText("is of another version of PopMQ")
     _, kind, length, queue, revive, offset, distance, pop_ms, invisible_ms, attempt = _FIELDS.unpack_from(content)
-    topic = _FIELDS.size + length
-    broker = content[_FIELDS.size : topic].decode()
+    broker, topic = _texts(length, content[_FIELDS.size :])
     handle = PopHandle(offset - distance, pop_ms, invisible_ms, revive, str(kind), broker, queue, offset)
-    return SignedDelivery(content[topic:].decode(), handle, attempt)
+    return SignedDelivery(topic, handle, attempt)
