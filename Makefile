@@ -151,8 +151,9 @@ bench-compare: setup ## PopMQ beside RocketMQ, Redis, NATS and RabbitMQ, and BEN
 	@$(BIN)/python -m bench.compare --keep
 
 .PHONY: bench-doors
-bench-doors: setup ## a gateway beside RocketMQ's own proxies, on one RocketMQ broker (12 minutes; Java 17, Maven and Go)
+bench-doors: setup ## a gateway beside RocketMQ's own proxies and the embedded engine (17 minutes; Java 17, Maven and Go)
 	@$(BIN)/python -m bench.peers.doors
+	@$(BIN)/python -m bench.peers.gateways
 
 bench-floors: setup ## what PopMQ has to reach, row by row, with PASS or FAIL, into BENCHMARKS.md (8 minutes)
 	@echo "bench-floors: one round of the brokers beside which there are floors"
