@@ -10,6 +10,8 @@ from pathlib import Path
 from popmq_server.settings import SettingError, load
 from popmq_verify.stages import STAGES, Plan
 
+#: The engine whose promises depend on this machine.
+EMBEDDED = "embedded"
 #: Settings of the user that a scratch broker gets too. The others are about ports, TLS, keys, logs and the console.
 TAKEN = ("sync", "transport", "max_size", "connections_per_address")
 
@@ -20,6 +22,11 @@ def plan(config: str | None, minutes: float, scratch: str | None, seed: int | No
         settings = load(["--config", config] if config else [], os.environ)
     except SettingError as error:
         raise ValueError(str(error)) from None
+    if settings.options.engine != EMBEDDED:
+        raise ValueError(
+            f"engine = {settings.options.engine} ({settings.sources['engine']}): a gateway keeps no messages, and this "
+            "tests the machine and the disk of a broker that does; `popmq cluster check` looks at those of a cluster"
+        )
     flags = [
         word
         for name in TAKEN

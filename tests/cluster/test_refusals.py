@@ -33,6 +33,15 @@ def v2_code(code: str) -> str:
     return v2.Code.Name(code_of(Refused(code, "")))
 
 
+@pytest.mark.parametrize(
+    "error", [DeadlineOver("late", False), Unreachable("away"), TooBusy("busy", 5), BadFormat("HTTP")]
+)
+def test_a_refusal_names_the_cluster_where_no_broker_was_asked(error: RemotingError) -> None:
+    shown = refusal(error, Asked("", "shop.orders"))
+    assert shown.message.startswith("the cluster: ")
+    assert "broker " not in f"{shown.message} {shown.action}"
+
+
 def line(answer: Answer) -> str:
     """Its row in the table."""
     if not answer.code:

@@ -29,7 +29,8 @@ def verify(
     Power cuts, the slow disk and the clock need a C compiler and Linux; without them they are skipped, and the report
     says so. It does not use ports, TLS, keys and metrics of the settings, so no other client reaches these brokers.
 
-    It ends with 0 if it found nothing, else with 1.
+    It ends with 0 if it found nothing, else with 1. It ends with 2 for settings of a gateway, which keeps no messages:
+    `popmq cluster check` looks at its brokers.
 
     \b
     Examples:

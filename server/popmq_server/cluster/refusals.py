@@ -158,22 +158,19 @@ class Asked(NamedTuple):
 
 
 def refusal(error: RemotingError, asked: Asked) -> Refused:
-    """The refusal for what a call to a broker raised."""
+    """The refusal for what a call to a broker raised; without its name where several, or none, were asked."""
+    at = f"broker {asked.broker}" if asked.broker else "the cluster"
     if isinstance(error, BrokerRefused):
         return _of_answer(error.code, error.remark, asked)
     if isinstance(error, TooBusy):
-        return Refused(
-            "BUSY", f"broker {asked.broker}: {error}", action=_RETRY, retry_after_ms=max(1, error.retry_after_ms)
-        )
+        return Refused("BUSY", f"{at}: {error}", action=_RETRY, retry_after_ms=max(1, error.retry_after_ms))
     if error.maybe_done:
         action = "retry with backoff; it may have been done: what is sent again may be stored twice"
     elif isinstance(error, Unreachable):
-        action = f"retry with backoff; the operator looks why broker {asked.broker} does not answer"
+        action = f"retry with backoff; the operator looks why {at} does not answer"
     else:
-        action = f"retry with backoff; the operator looks what listens at the address of broker {asked.broker}"
-    return Refused(
-        "UNAVAILABLE", f"broker {asked.broker}: {_short(str(error))}", action=action, retry_after_ms=_RETRY_MS
-    )
+        action = f"retry with backoff; the operator looks what listens at the address of {at}"
+    return Refused("UNAVAILABLE", f"{at}: {_short(str(error))}", action=action, retry_after_ms=_RETRY_MS)
 
 
 def lacks_group(refused: Refused) -> bool:

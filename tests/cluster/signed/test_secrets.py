@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from popmq_server.cluster.signed.secrets import (
+    QUIET_S,
     SIGNATURE_BYTES,
     BadText,
     Secrets,
@@ -88,6 +89,34 @@ def test_a_text_of_another_secret_is_told_from_a_damaged_one_and_counted() -> No
     with pytest.raises(BadText):
         secrets.open(b"kind", secrets.sign(b"kind", b"content").decode() + "AAAA")
     assert secrets.unknown == 1
+
+
+def test_the_log_says_once_a_minute_that_texts_name_another_secret_and_what_to_do(
+    caplog: pytest.LogCaptureFixture, tmp_path: pathlib.Path
+) -> None:
+    now_s = 5.0
+    secrets = Secrets([NEW], "name the same file", lambda: now_s)
+    text = Secrets([OLD]).sign(b"kind", b"content").decode()
+
+    def opened(times: int) -> list[str]:
+        caplog.clear()
+        for _ in range(times):
+            with pytest.raises(UnknownSecret):
+                secrets.open(b"kind", text)
+        return caplog.messages
+
+    said = "handles or transaction ids refused, of a secret that is not here: {}; name the same file"
+    assert opened(3) == [said.format(1)]
+    now_s += QUIET_S - 0.1
+    assert opened(40) == []
+    now_s += 0.1
+    assert opened(2) == [said.format(43)]
+    file = tmp_path / "handles"
+    file.write_text("a secret of this gateway\n")
+    file.chmod(0o600)
+    secrets.replace(read_secrets(file))
+    now_s += QUIET_S
+    assert [str(file) in line for line in opened(1)] == [True]
 
 
 def test_a_process_without_a_file_reads_only_what_it_signed_itself() -> None:

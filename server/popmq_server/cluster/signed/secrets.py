@@ -14,13 +14,19 @@ The key id is a hash of the secret: it tells a text of a gateway with other secr
 import binascii
 import hashlib
 import hmac
+import logging
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from popmq_server.clock import stopwatch
 from popmq_server.errors import StartError
 from popmq_server.private_file import read_private
 
+log = logging.getLogger("popmq.cluster")
+
+#: Seconds between two lines of the log about texts of other secrets.
+QUIET_S = 60.0
 SECRET_CHARACTERS_MIN = 16
 SECRETS_MAX = 2
 SIGNATURE_BYTES, KEY_ID_BYTES = 8, 2
@@ -37,15 +43,20 @@ class UnknownSecret(BadText):
 
 
 class Secrets:
-    """The secrets of a gateway: the first one signs; all of them are accepted."""
+    """The secrets of a gateway: the first one signs; all of them are accepted.
 
-    def __init__(self, secrets: Sequence[bytes]) -> None:
+    `cure`: what the log says to do when texts name other secrets. `seconds`: a clock that only grows.
+    """
+
+    def __init__(self, secrets: Sequence[bytes], cure: str = "", seconds: Callable[[], float] = stopwatch) -> None:
         keys = [hashlib.blake2b(secret, person=b"popmq-secret").digest() for secret in secrets]
         ids = [hashlib.blake2b(key, digest_size=KEY_ID_BYTES, person=b"popmq-key-id").digest() for key in keys]
         self._keys = dict(zip(ids, keys, strict=True))
         self._id = ids[0]
+        self._cure, self._seconds = cure, seconds
         #: Texts that named a secret which is not here. It grows while gateways differ.
         self.unknown = 0
+        self._told, self._told_s = 0, -QUIET_S
 
     @property
     def count(self) -> int:
@@ -54,7 +65,7 @@ class Secrets:
 
     def replace(self, other: "Secrets") -> None:
         """Takes over the secrets of `other`: the file was replaced."""
-        self._keys, self._id = other._keys, other._id
+        self._keys, self._id, self._cure = other._keys, other._id, other._cure
 
     def sign(self, kind: bytes, content: bytes, scope: bytes = b"") -> bytes:
         """The text, as ASCII bytes."""
@@ -75,11 +86,20 @@ class Secrets:
         if len(named) <= KEY_ID_BYTES:
             raise BadText("is not one of this service")
         if key is None:
-            self.unknown += 1
+            self._count()
             raise UnknownSecret("is damaged, or was signed by a gateway with another secret")
         if not hmac.compare_digest(_signature(key, kind, named, scope), signature):
             raise BadText("is damaged, or belongs to another group")
         return named[KEY_ID_BYTES:]
+
+    def _count(self) -> None:
+        """Counts a text of another secret, and says so once in QUIET_S: a client may come with thousands."""
+        self.unknown += 1
+        now_s = self._seconds()
+        if now_s - self._told_s >= QUIET_S:
+            count = self.unknown - self._told
+            log.warning("handles or transaction ids refused, of a secret that is not here: %d; %s", count, self._cure)
+            self._told, self._told_s = self.unknown, now_s
 
 
 _TO_URL, _FROM_URL = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_+/", b"+/!!")
@@ -93,7 +113,8 @@ def _signature(key: bytes, kind: bytes, named: bytes, scope: bytes) -> bytes:
 
 def random_secrets() -> Secrets:
     """Secrets of this process alone."""
-    return Secrets([os.urandom(32)])
+    cure = "this process made its secret at random: name a file by --handle-secret, the same at all gateways"
+    return Secrets([os.urandom(32)], cure)
 
 
 def read_secrets(path: pathlib.Path) -> Secrets:
@@ -109,4 +130,5 @@ def read_secrets(path: pathlib.Path) -> Secrets:
         raise StartError(f"{path} has a secret of fewer than {SECRET_CHARACTERS_MIN} characters: openssl rand -hex 32")
     if len({*secrets}) < len(secrets):
         raise StartError(f"{path} has the same secret twice: remove one of the lines")
-    return Secrets([secret.encode() for secret in secrets])
+    cure = f"{path} has to be the same at all gateways, and keep an old secret until the leases that it signed are over"
+    return Secrets([secret.encode() for secret in secrets], cure)
