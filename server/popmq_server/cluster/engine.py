@@ -24,13 +24,14 @@ from popmq_server.cluster.inspecting.redrive import BY_REDRIVES, Redrives
 from popmq_server.cluster.members.clients import BY_CLIENTS, ClientLists
 from popmq_server.cluster.members.locks import BY_LOCKS, Locks
 from popmq_server.cluster.members.members import BY_MEMBERS, Members
+from popmq_server.cluster.members.neighbours import Neighbours
 from popmq_server.cluster.members.relays import BY_RELAYS, Relays
 from popmq_server.cluster.numbers.listings import BY_LISTINGS, Listings
 from popmq_server.cluster.operating.listed import BY_BROKERS, BrokerLists
 from popmq_server.cluster.popping.acks import BY_ACKS, Acks
 from popmq_server.cluster.popping.dead import DeadLetters
 from popmq_server.cluster.popping.pops import Pops
-from popmq_server.cluster.popping.sessions import BY_SESSION_LEASES, SessionLeases
+from popmq_server.cluster.popping.sessions import BY_SESSION_LEASES, Heard, SessionLeases
 from popmq_server.cluster.popping.starts import Starts
 from popmq_server.cluster.pulling.available import Availability
 from popmq_server.cluster.pulling.offsets import BY_OFFSETS, Offsets
@@ -89,7 +90,10 @@ class ClusterEngine:
         self.producers = Producers(shared)
         locks = Locks(shared)
         self.members = Members(shared, locks, members_max)
-        relays = Relays(shared, self.members)
+        heard = Heard()
+        self.neighbours = Neighbours(shared, heard.lately)
+        self.session_leases = SessionLeases(shared, self.pops.held, heard, self.neighbours)
+        relays = Relays(shared, self.members, self.neighbours)
         self._asked: dict[int, OnRequest] = {
             RequestCode.CHECK_TRANSACTION_STATE: self.producers.asked,
             RequestCode.GET_CONSUMER_RUNNING_INFO: relays.stack,
@@ -103,7 +107,7 @@ class ClusterEngine:
             **_bound(self.acks, BY_ACKS),
             **_bound(self.ends, BY_ENDS),
             **_bound(Recalls(shared), BY_RECALLS),
-            **_bound(SessionLeases(shared, self.pops.held), BY_SESSION_LEASES),
+            **_bound(self.session_leases, BY_SESSION_LEASES),
             **_bound(self.members, BY_MEMBERS),
             **_bound(locks, BY_LOCKS),
             **_bound(relays, BY_RELAYS),
@@ -168,5 +172,6 @@ class ClusterEngine:
         """Lets what is under way end."""
         self.listings.close()
         self._broker_lists.close()
+        self.session_leases.close()
         await asyncio.gather(self.sends.close(), self.pops.close(), self.acks.close())
         await self.shared.close()

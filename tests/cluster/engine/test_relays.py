@@ -11,7 +11,7 @@ from tests.cluster.gateway import GROUP, TOPIC, created, gateway
 from tests.cluster.pulling import code, filled, pulling
 from tests.remoting.fake.cluster import FakeCluster
 from tests.remoting.fake.faults import Fault, Kind
-from tests.remoting.jumping import jumping
+from tests.remoting.jumping import jumping, passed
 
 
 class Asked:
@@ -57,6 +57,23 @@ async def test_a_client_at_another_gateway_is_shown_a_stored_message_and_its_ans
         assert shown is not None
         assert (shown.topic, shown.queue, shown.offset) == (TOPIC, 3, 1)
         assert pb.Message.FromString(shown.data).body == b"second"
+
+
+@jumping
+async def test_a_client_of_a_group_without_member_connections_is_asked_at_its_gateway_too() -> None:
+    async with FakeCluster(("a", "b")) as fake, gateway(fake) as one, gateway(fake) as other, gateway(fake) as third:
+        created(fake)
+        filled(fake, "b", 1, b"first")
+        for engine in (other, third):
+            await engine.execute(do.RenewSession("client"))
+            await passed(1)
+        asked = Asked(ClientAnswer("OK", "main: waiting"), ClientAnswer("OK", "done"))
+        await member(other, "client", asked)
+        assert len(other.members.connections) == 0
+        assert await one.ask(do.AskClient("client")) == ClientAnswer("OK", "main: waiting")
+        assert await one.ask(do.AskClient("client", TOPIC, 3, 0)) == ClientAnswer("OK", "done")
+        assert [shown.offset if shown else None for shown in asked.shown] == [None, 0]
+        assert await code(one.ask(do.AskClient("nobody"))) == ("CLIENT_NOT_FOUND", "client_id")
 
 
 @jumping

@@ -214,7 +214,11 @@ class Pops:
                 return ok()
             lease.invisible_ms = now_ms + invisible_ms - lease.pop_ms
             return ok(popTime=lease.pop_ms, invisibleTime=invisible_ms, reviveQid=ORDERED)
-        if lease is not None and lease.pop_ms == int(words[1]):
+        if lease is None:  # acked, or over: a broker does not look, and delivers it once more
+            real, queue_id, offset = key[1:]
+            record, base = self._log.topics[real].queues[queue_id][offset], real.rpartition("+")[2]
+            self.leases[key] = Lease(record, base, now_ms, invisible_ms, 3)
+        elif lease.pop_ms == int(words[1]):
             lease.pop_ms, lease.invisible_ms = now_ms, invisible_ms
         return ok(popTime=now_ms, invisibleTime=invisible_ms, reviveQid=3)
 

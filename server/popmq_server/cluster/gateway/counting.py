@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from popmq_remoting import CALLS, WAITS, Called, Cluster, Response, ResponseCode
 from popmq_remoting.connection.peer import PeerNumbers
+from popmq_server.cluster.members.connections import OF_CLIENTS
 from popmq_server.contract.life import BrokerNumbers
 from popmq_server.monitoring.gateway_metrics import GatewayMetrics
 
@@ -46,5 +47,5 @@ def parked(cluster: Cluster) -> int:
 
 
 def members(cluster: Cluster) -> int:
-    """Connections that stand for members of groups."""
-    return sum(purpose not in (CALLS, WAITS) for _, purpose in cluster.numbers())
+    """Connections that stand for clients."""
+    return sum(purpose.startswith(OF_CLIENTS) for _, purpose in cluster.numbers())

@@ -16,29 +16,32 @@ from popmq_remoting.requests.members import Membership
 from popmq_server.cluster.brokers import Brokers
 from popmq_server.errors import Refused
 
+#: What the purposes of connections begin with that stand for clients.
+OF_CLIENTS = "member "
+
 
 class _Member:
     """A client, its groups by the names that brokers have for them, and the masters that know it."""
 
-    def __init__(self, client: str) -> None:
-        self.client = client
+    def __init__(self, client: str, kind: str) -> None:
+        self.client, self._kind = client, kind
         self.groups: dict[str, Membership] = {}
         self.addresses: set[str] = set()
 
     @property
     def purpose(self) -> str:
         """Of its connections."""
-        return f"member {self.client}"
+        return f"{self._kind}{self.client}"
 
     def heartbeat(self) -> Request:
         return members.heartbeat(self.client, memberships=list(self.groups.values()))
 
 
 class MemberConnections:
-    """One for a process. `members_max`: clients, each with a connection to every master."""
+    """`members_max`: clients, each with a connection to every master. `kind`: what purposes begin with."""
 
-    def __init__(self, brokers: Brokers, members_max: int) -> None:
-        self._brokers, self._members_max = brokers, members_max
+    def __init__(self, brokers: Brokers, members_max: int, kind: str = OF_CLIENTS) -> None:
+        self._brokers, self._members_max, self._kind = brokers, members_max, kind
         self._members: dict[str, _Member] = {}
 
     def __len__(self) -> int:
@@ -56,7 +59,7 @@ class MemberConnections:
 
     async def join(self, client: str, membership: Membership) -> None:
         """Each master that answers knows the client as a member when this returns. Raises Refused UNAVAILABLE."""
-        member = self._members.setdefault(client, _Member(client))
+        member = self._members.setdefault(client, _Member(client, self._kind))
         is_new = member.groups.get(membership.group) != membership
         member.groups[membership.group] = membership
         addresses = await self._addresses()

@@ -1,10 +1,10 @@
 """What operators ask of a client that is connected to another gateway, or is a native one: brokers relay it.
 
-    ask ─▶ 307, or 309 to the broker that has the message ─▶ the client's member connection ─▶ at its gateway `stack`,
+    ask ─▶ 307, or 309 to the broker that has the message ─▶ each other gateway (neighbours.py) ─▶ there `stack`,
            `consume` ─▶ the client ─▶ its answer, the whole way back
+        ─▶ if no gateway has the client: the same to a native client, by a group that has it as a member
 
-So it reaches clients with member connections alone. The broker waits 10 s for the client's gateway, which waits 5 s for
-the client.
+The broker waits 10 s for a gateway, which waits 5 s for the client.
 """
 
 import json
@@ -18,6 +18,7 @@ from popmq_server.cluster import names
 from popmq_server.cluster.brokers import in_lanes
 from popmq_server.cluster.layout import QueuePlace
 from popmq_server.cluster.members.members import Members
+from popmq_server.cluster.members.neighbours import CLIENT, GATEWAYS, HOLDER, Neighbours
 from popmq_server.cluster.messages.from_broker import message_bytes
 from popmq_server.cluster.pulling.reading import Reader, Reading
 from popmq_server.cluster.refusals import Asked
@@ -34,16 +35,22 @@ _DONE = "CR_SUCCESS"
 class Relays:
     """One for a process."""
 
-    def __init__(self, shared: Shared, members: Members) -> None:
+    def __init__(self, shared: Shared, members: Members, neighbours: Neighbours) -> None:
         self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups
-        self._layouts, self._members = shared.layouts, members
+        self._layouts, self._members, self._neighbours = shared.layouts, members, neighbours
         self._reader = Reader(shared.brokers)
 
     async def ask(self, query: AskClient) -> ClientAnswer:
         """Raises Refused CLIENT_NOT_FOUND, MESSAGE_NOT_FOUND, UNAVAILABLE."""
-        group = await self._group_of(query.client)
         if query.topic:
-            return await self._verified(query, group)
+            return await self._verified(query)
+
+        def request_to(gateway: str) -> Request:
+            return members.running_info(GATEWAYS, gateway, with_stack=True)
+
+        if (answer := await self._neighbours.ask(query.client, request_to, _stack)) is not None:
+            return answer
+        group = await self._group_of(query.client)
         request = members.running_info(names.broker_group(group), query.client, with_stack=True)
         for broker in await self._brokers.masters():
             found = await self._brokers.call(Asked(broker, group=group), request, _stack)
@@ -64,7 +71,7 @@ class Relays:
             raise client_not_found(client)
         return found[0]
 
-    async def _verified(self, query: AskClient, group: str) -> ClientAnswer:
+    async def _verified(self, query: AskClient) -> ClientAnswer:
         topic = await self._topics.get(query.topic)
         place: QueuePlace = (await self._layouts.of(topic)).place(topic.name, query.queue)
         asked = Reading(topic, place, "", query.queue, query.offset, 1, 1)
@@ -72,9 +79,15 @@ class Relays:
         offset_ids = [each.offset_id for each in pulled.messages if each.queue_offset == query.offset]
         if not offset_ids:
             raise message_not_there(topic.name, query.queue, query.offset)
-        request = members.consume_directly(
-            names.broker_group(group), query.client, topic.broker_name, offset_ids[0], place.broker
-        )
+
+        def request_to(client: str, group: str = GATEWAYS) -> Request:
+            return members.consume_directly(group, client, topic.broker_name, offset_ids[0], place.broker)
+
+        answer = await self._neighbours.ask(query.client, request_to, _consumed, place.broker)
+        if answer is not None:
+            return answer
+        group = await self._group_of(query.client)
+        request = request_to(query.client, names.broker_group(group))
         answer = await self._brokers.call(Asked(place.broker, topic.name, group), request, _consumed)
         if answer is None:
             raise client_not_found(query.client)
@@ -84,6 +97,8 @@ class Relays:
 
     async def stack(self, request: Request) -> Response:
         """307."""
+        if HOLDER in request.fields:
+            return self._neighbours.answer(request)
         answer = await self._answer(request, None)
         if isinstance(answer, Response):
             return answer
@@ -108,8 +123,13 @@ class Relays:
     async def _answer(self, request: Request, shown: ShownMessage | None) -> ClientAnswer | Response:
         """What the client says, or why nothing."""
         group, client = names.shown(request.fields.get("consumerGroup", "")), request.fields.get("clientId", "")
-        session = self._members.sessions.get((group, client))
-        asks: AsksClient | None = session.asks if session is not None else None
+        asks: AsksClient | None
+        if group == GATEWAYS:
+            client = request.fields.get(CLIENT, "")
+            asks = self._members.sessions.asks(client)
+        else:
+            session = self._members.sessions.get((group, client))
+            asks = session.asks if session is not None else None
         if asks is None:
             return Response(ResponseCode.CONSUMER_NOT_ONLINE, f"client {client} cannot be asked")
         try:

@@ -77,6 +77,11 @@ class Sessions:
         self._end_silent()
         return ((client, session) for (name, client), session in self._sessions.items() if name == group)
 
+    def asks(self, client: str) -> AsksClient | None:
+        """Asks a live client of any group."""
+        self._end_silent()
+        return next((each.asks for (_, name), each in self._sessions.items() if name == client and each.asks), None)
+
     def _end_silent(self) -> None:
         while self._sessions:
             key, session = next(iter(self._sessions.items()))

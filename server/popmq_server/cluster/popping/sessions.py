@@ -1,17 +1,26 @@
 """Session leases: what push consumers of apache.rocketmq.v2 hold, which renew nothing (`auto_renew`).
 
 A message is leased once for the consumeTimeoutMinute of its group, so that any gateway takes its ack, also after this
-one died. What a client holds is remembered here only to give it back early: when the client says goodbye here, its
-leases end after RELEASED_MS. After a gateway's death they end by themselves.
+one died. What a client holds is remembered here only to give it back early, after RELEASED_MS:
+
+    the client says goodbye                                                     at once
+    it makes no call for SILENT_S, neither here nor at another gateway          soon after that
+    it makes calls at another gateway, which takes its acks, or none can tell   never: its leases end by themselves
+
+A lease that another gateway has acked must not be given back: its broker would deliver the message again.
 """
 
+import asyncio
 import contextlib
+import contextvars
 from collections import OrderedDict
 from collections.abc import Iterable
 
 from popmq_remoting.requests import popping
+from popmq_server.clock import pause
 from popmq_server.cluster import names
 from popmq_server.cluster.brokers import Brokers, in_lanes, succeeded
+from popmq_server.cluster.members.neighbours import Neighbours
 from popmq_server.cluster.refusals import Asked
 from popmq_server.cluster.shared import Shared
 from popmq_server.cluster.signed.handles import SignedDelivery
@@ -22,6 +31,8 @@ from popmq_server.errors import Refused
 RELEASED_MS = 1_000
 #: Handles of all clients; beyond, the oldest are forgotten, and their leases end by themselves.
 HELD_MAX = 200_000
+#: Official clients send a heartbeat each 10 s. SWEEP_S: how soon it is noticed.
+SILENT_S, SWEEP_S = 60.0, 5.0
 
 
 class Held:
@@ -58,6 +69,10 @@ class Held:
             self.remove(handle)
             self.add(found[0], found[1], [(new, found[2])])
 
+    def clients(self) -> list[str]:
+        """Who holds something."""
+        return list(self._of_client)
+
     def leave(self, client: str) -> list[tuple[str, str]]:
         """(handle, group) of all that a client held."""
         handles = list(self._of_client.get(client, ()))
@@ -74,27 +89,90 @@ class Held:
         return ""
 
 
+class Heard:
+    """Which clients made a call here within SILENT_S, by the names under which they hold leases."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        #: The longest silent first.
+        self._at_s: OrderedDict[str, float] = OrderedDict()
+
+    def note(self, client: str) -> None:
+        """A call of the client."""
+        now_s = self._loop.time()
+        self._at_s[client] = now_s
+        self._at_s.move_to_end(client)
+        while now_s - self._at_s[first := next(iter(self._at_s))] >= SILENT_S:
+            del self._at_s[first]
+
+    def lately(self, client: str) -> bool:
+        """Whether it made one."""
+        at_s = self._at_s.get(client)
+        return at_s is not None and self._loop.time() - at_s < SILENT_S
+
+
 class SessionLeases:
     """The contract's calls about session leases, for messages that this process delivered."""
 
-    def __init__(self, shared: Shared, held: Held) -> None:
+    def __init__(self, shared: Shared, held: Held, heard: Heard, neighbours: Neighbours) -> None:
         self._brokers, self._handles, self._held = shared.brokers, shared.handles, held
+        self._heard, self._neighbours = heard, neighbours
+        self._loop = asyncio.get_running_loop()
+        self._sweeping: asyncio.Task[None] | None = None
 
     async def renew(self, command: RenewSession) -> int:
-        """Does nothing: session leases have their full length from the start."""
+        """Notes that the client lives. Its leases have their full length from the start."""
+        self._heard.note(command.client)
+        self._neighbours.show()
+        if self._sweeping is None:  # of no client, so without a deadline
+            self._sweeping = self._loop.create_task(
+                self._sweep(), context=contextvars.Context()
+            )  # no client's deadline
         return 0
 
     async def release(self, command: ReleaseSession) -> int:
-        """Releases the messages of a client that has ended. If a broker refuses, they come again after their leases."""
-        held = self._held.leave(command.client)
+        """Releases the messages of a client that has ended."""
+        return await self._given_back(command.client)
+
+    async def _given_back(self, client: str) -> int:
+        """If a broker refuses, or a lease is over, the message comes again by itself."""
+        held = self._held.leave(client)
 
         async def one(each: tuple[str, str]) -> None:
             handle, group = each
-            with contextlib.suppress(Refused):
-                await given_back(self._brokers, self._handles.read(handle, group), group)
+            (delivery,) = self._handles.each([handle], group, self._brokers.now_ms)
+            if isinstance(delivery, SignedDelivery):
+                with contextlib.suppress(Refused):
+                    await given_back(self._brokers, delivery, group)
 
         await in_lanes(held, one)
         return len(held)
+
+    # ── Clients that have fallen silent ──────────────────────────────────────────────────────────────────────────────
+
+    async def _sweep(self) -> None:
+        while True:
+            due_s = self._loop.time() + SWEEP_S
+            await pause(SWEEP_S)
+            if self._loop.time() - due_s > SWEEP_S:  # this process was stopped: it did not hear anybody meanwhile
+                for client in self._held.clients():
+                    self._heard.note(client)
+            await in_lanes([one for one in self._held.clients() if not self._heard.lately(one)], self._judge)
+
+    async def _judge(self, client: str) -> None:
+        """Ends the leases of a client that is silent here, unless it lives elsewhere, or nobody can tell."""
+        elsewhere = await self._neighbours.heard(client)
+        if elsewhere is None or self._heard.lately(client):
+            return
+        if elsewhere:
+            self._held.leave(client)
+        else:
+            await self._given_back(client)
+
+    def close(self) -> None:
+        """The process stops."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
 
     async def handle_of(self, query: queries.SessionHandle) -> str:
         """The handle of a message by its id; "" if another gateway delivered it, and the client stops repeating."""
