@@ -163,9 +163,9 @@ bench-long: setup ## MINUTES=30 of work, and a start with ten million messages, 
 	@echo "bench-long: the rows that are too long for bench-floors"
 	@$(BIN)/python -m bench.lasting $(or $(MINUTES),30) --keep
 
-interop: setup ## the official RocketMQ clients of all languages in all scenarios, and a table of them
+interop: setup ## official RocketMQ clients of all languages in all scenarios, and a table of them; TARGET=gateway: at a gateway
 	@echo "interop: official clients × scenarios (some minutes; a language without its tools is skipped)"
-	@$(BIN)/pytest -q tests/interop
+	@POPMQ_INTEROP=$(TARGET) $(BIN)/pytest -q tests/interop
 
 test-cluster: setup ## the remoting client and gateways beside a real RocketMQ (Java 17 and Maven; POPMQ_ROCKETMQ=folder of other jars)
 	@echo "test-cluster: a name server and brokers in Java, for a minute"

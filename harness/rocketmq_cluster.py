@@ -23,13 +23,13 @@ from harness.broker_process import own_port
 #: A JVM starts in seconds; beside much other work it takes many times as long.
 START_S, STOP_S = 180.0, 20.0
 
-_OPENS = (
+OPENS = (
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
 )
-_SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _NAME_SERVER_HEAP = ("-Xmx128m",)
 #: Each of a broker's threads that store messages keeps 4 MiB of direct memory: those of sends, acks, changes of leases
 #: and ends of transactions are more than 60.
@@ -209,7 +209,7 @@ class RocketMQCluster:
         home.mkdir(parents=True)
         configuration = home / "conf.properties"
         configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        words = ["java", *_OPENS, *_SMALL, *heap, *self._java, f"-Duser.home={home}", "-cp", f"{self._jars}/*"]
+        words = ["java", *OPENS, *SMALL, *heap, *self._java, f"-Duser.home={home}", "-cp", f"{self._jars}/*"]
         self._words[name] = [*words, f"org.apache.rocketmq.{main}", "-c", str(configuration)]
         self._ports[name] = int(settings["listenPort"])
         self._spawn(name)

@@ -1,22 +1,34 @@
 """Starts the scenarios of a module together, and prints the table at the end of `make interop`."""
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
 
-from tests.interop.record import table
+from tests.interop.builds import NoTools
+from tests.interop.kept import table
 from tests.interop.running import Result, Runs
 from tests.interop.scenarios import SCENARIOS
-from tests.interop.targets import running
+from tests.interop.servers import EMBEDDED, servers
 
 Futures = dict[tuple[str, str], Future[Result]]
 
 
+@pytest.fixture(scope="session")
+def kind() -> str:
+    """What the scenarios run on: embedded, gateway or proxy. `make interop TARGET=gateway` sets the variable."""
+    return os.environ.get("POPMQ_INTEROP") or EMBEDDED
+
+
 @pytest.fixture(scope="module")
-def begun(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Futures]:
+def begun(kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Futures]:
     """Starts all selected scenarios of the module at once, since they mostly wait."""
-    runs = Runs(tmp_path_factory.mktemp("interop"), running())
+    folder = tmp_path_factory.mktemp("interop")
+    try:
+        runs = Runs(folder, servers(kind, folder))
+    except NoTools as missing:
+        pytest.skip(str(missing))
     items = (item for item in request.session.items if item.path == request.path)
     cases = [item.callspec.params for item in items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
     pairs = [(str(case["client"]), str(case["name"])) for case in cases]

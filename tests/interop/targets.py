@@ -8,6 +8,7 @@ one at a time (`python -m tests.interop.record --one-by-one -k restart`).
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import os
@@ -15,11 +16,9 @@ import shlex
 import subprocess
 import threading
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
-import grpc
-
-from harness.broker_process import BrokerProcess, own_port
+from harness.broker_process import BrokerError, BrokerProcess, own_port
 from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
 
@@ -32,7 +31,8 @@ class Target(Protocol):
 
     #: Shortest lease that a receive may ask for.
     least_invisible_ms: int
-    #: What not every server has: "restart", "priority", "lite", "access_keys", "tls", "popmq" for its own SDK.
+    #: What not every server has: "restart", "priority", "lite", "access_keys", "tls", "popmq" for its own SDK,
+    #: "gateways" where there is more than one.
     has: frozenset[str]
 
     @property
@@ -41,6 +41,10 @@ class Target(Protocol):
     @property
     def tls(self) -> tuple[str, Path]:
         """Where TLS is spoken, and the certificate in whose name."""
+
+    @property
+    def another(self) -> str:
+        """The endpoint of a second server over the same messages. Only where it `has` "gateways"."""
 
     def topic(self, name: str, type: str) -> None: ...
 
@@ -55,62 +59,82 @@ class Target(Protocol):
     def namespaced(self, namespace: str, name: str) -> str:
         """What an operator calls a name that a client gives in a namespace."""
 
+    def close(self) -> None:
+        """Ends what `start` started."""
 
-class PopMQ:
-    """A broker process. `restart` kills it without warning and starts it on the same port and data."""
 
-    least_invisible_ms = 2_000
-    has = frozenset({"popmq", "restart", "priority", "lite", "access_keys", "tls"})
+class Operator:
+    """An operator's calls of popmq.v1 to `admin`, HOST:PORT."""
 
-    def __init__(self, data: Path, *flags: str, operator: Key | None = None) -> None:
-        """`operator`: what the operator's calls are signed with, when the broker asks for access keys."""
-        self._operator = operator
-        self._tls_port = own_port()
-        self.process = BrokerProcess(data, "--tls-port", str(self._tls_port), *flags)
-
-    def start(self) -> PopMQ:
-        self.process.start()
-        return self
-
-    @property
-    def endpoint(self) -> str:
-        return self.process.endpoint
-
-    @property
-    def tls(self) -> tuple[str, Path]:
-        return f"127.0.0.1:{self._tls_port}", self.process.data / "development-cert.pem"
+    def __init__(self, admin: str, key: Key | None = None) -> None:
+        """`key`: what the calls are signed with, where access keys are asked for."""
+        self._admin, self._key = admin, key
 
     def topic(self, name: str, type: str) -> None:
-        with Stubs(self.endpoint) as stubs:
+        with Stubs(self._admin) as stubs:
             topic = pb.Topic(name=name, type=type)
             stubs.admin.CreateTopic(pb.CreateTopicRequest(topic=topic), timeout=10, metadata=self._signed())
 
     def group(self, name: str, fifo: bool, max_attempts: int, backoff_s: list[int]) -> None:
         backoff = pb.Backoff(delays_ms=[1000 * s for s in backoff_s])
         group = pb.Group(name=name, fifo=fifo, max_attempts=max_attempts, backoff=backoff)
-        with Stubs(self.endpoint) as stubs:
+        with Stubs(self._admin) as stubs:
             stubs.admin.CreateGroup(pb.CreateGroupRequest(group=group), timeout=10, metadata=self._signed())
 
     def namespaced(self, namespace: str, name: str) -> str:
         return f"{namespace}.{name}"
 
     def _signed(self) -> list[tuple[str, str]]:
-        if self._operator is None:
+        if self._key is None:
             return []
-        name, secret = self._operator
+        name, secret = self._key
         moment = "20300101T000000Z"
         proof = hmac.new(secret.encode(), moment.encode(), "sha1").hexdigest()
         signed = f"MQv2-HMAC-SHA1 Credential={name}, SignedHeaders=x-mq-date-time, Signature={proof}"
         return [("x-mq-date-time", moment), ("authorization", signed)]
 
+
+class PopMQ(Operator):
+    """A process of PopMQ. `restart` kills it without warning and starts it on the same port and data."""
+
+    least_invisible_ms = 2_000
+    has = frozenset({"popmq", "restart", "priority", "lite", "access_keys", "tls"})
+
+    def __init__(self, process: BrokerProcess, tls: tuple[int, Path], operator: Key | None = None) -> None:
+        """`tls`: the port of TLS, and the certificate there. `operator`: a key with all rights, if there are keys."""
+        super().__init__(process.endpoint, operator)
+        self._process, self._tls = process, tls
+
+    @classmethod
+    def embedded(cls, data: Path, *flags: str, operator: Key | None = None) -> Self:
+        """The broker with its own store."""
+        port = own_port()
+        process = BrokerProcess(data, "--tls-port", str(port), *flags)
+        return cls(process, (port, data / "development-cert.pem"), operator)
+
+    def start(self) -> Self:
+        self._process.start()
+        return self
+
+    @property
+    def endpoint(self) -> str:
+        return self._process.endpoint
+
+    @property
+    def tls(self) -> tuple[str, Path]:
+        port, certificate = self._tls
+        return f"127.0.0.1:{port}", certificate
+
+    @property
+    def another(self) -> str:
+        raise NotImplementedError("it is the only one")
+
     def kill(self) -> None:
-        self.process.kill()
+        self._process.kill()
 
     def close(self) -> None:
-        try:
-            self.process.stop()
-        except (subprocess.TimeoutExpired, grpc.RpcError):
-            self.process.kill()
+        with contextlib.suppress(BrokerError):  # it was killed then
+            self._process.stop()
 
 
 class Running:
@@ -131,6 +155,10 @@ class Running:
     def tls(self) -> tuple[str, Path]:
         raise NotImplementedError("its certificate is its own affair")
 
+    @property
+    def another(self) -> str:
+        raise NotImplementedError("it is the only one")
+
     def topic(self, name: str, type: str) -> None:
         self._run("updateTopic", "-t", name, "-c", "DefaultCluster", "-a", f"+message.type={type}")
 
@@ -150,6 +178,9 @@ class Running:
     def start(self) -> Running:
         subprocess.run(shlex.split(self._start), check=True, timeout=120)
         return self
+
+    def close(self) -> None:
+        """Whoever started it ends it."""
 
     def _run(self, *words: str) -> None:
         for _ in range(3):  # the tool has seconds to start in, and all that runs here shares the machine

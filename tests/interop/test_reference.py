@@ -4,14 +4,14 @@ import json
 import re
 
 from harness.broker_process import ROOT
-from tests.interop.record import KEPT
+from tests.interop.kept import REFERENCE
 from tests.interop.scenarios import SCENARIOS
 
 PAGE = ROOT / "docs" / "rocketmq.md"
 
 
 def _differing() -> set[str]:
-    outcomes = json.loads(KEPT.read_text())["outcomes"]
+    outcomes = json.loads(REFERENCE.read_text())["outcomes"]
     return {
         name
         for name, clients in outcomes.items()

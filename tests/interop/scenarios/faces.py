@@ -70,10 +70,27 @@ def order_from_the_sdk(world: World) -> Outcome:
 )
 def asked_by_an_operator(world: World) -> Outcome:
     """A push consumer tells its stacks, and its listener is handed a message of a topic that it does not read, once."""
+    return _asked(world, world.target.endpoint)
+
+
+@scenario(
+    {"stack": "OK", "good": "OK", "bad": "FAILED_TO_CONSUME_MESSAGE", "calls": ["good", "bad"]},
+    needs=("push",),
+    wants=("gateways",),
+    but={"python": SILENT, "node": UNABLE, "go": UNABLE},
+)
+def asked_at_another_gateway(world: World) -> Outcome:
+    """The same, where the operator asks a gateway that the consumer is not connected to."""
+    return _asked(world, world.target.another)
+
+
+def _asked(world: World, operators: str) -> Outcome:
+    """`operators`: the endpoint that the operator calls."""
     driver, topic, group, elsewhere = world.start(), world.topic(), world.group(), world.topic()
     consumer = world.push(driver, topic, group, fail={"bad": -1})
-    with popmq.Client(world.target.endpoint) as client:
-        who = _only_client(client, group)
+    with popmq.Client(world.target.endpoint) as own:
+        who = _only_client(own, group)
+    with popmq.Client(operators) as client:
         told = {"stack": _answer(lambda: client.sessions.stack(who))}
         for body in ("good", "bad"):
             at = client.send(elsewhere, popmq.Message(body))
