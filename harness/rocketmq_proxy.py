@@ -1,6 +1,8 @@
 """RocketMQ's own proxy in front of a cluster (`-pm CLUSTER`): what gateways are compared with.
 
-with ProxyProcess(folder, jars, cluster.name_server) as proxy: …     proxy.endpoint speaks apache.rocketmq.v2
+    with ProxyProcess(folder, jars, cluster.name_server) as proxy: …     proxy.endpoint speaks apache.rocketmq.v2
+
+bench/peers/install.py has the jars.
 """
 
 from __future__ import annotations
