@@ -21,10 +21,11 @@ class GatewayProcess(BrokerProcess):
 
     def wait_ready(self, timeout_s: float = READY_S) -> None:
         """As of a broker process; before it is ready, it may say for what it waits."""
-        until_s = time.perf_counter() + timeout_s
+        until_s, output = time.perf_counter() + timeout_s, self._started.stdout
+        assert output is not None
         while not self.ready_s:
             left_s = max(0.0, until_s - time.perf_counter())
-            readable, _, _ = select.select([self._started.stdout], [], [], left_s)
+            readable, _, _ = select.select([output], [], [], left_s)
             line = self.read_line() if readable else ""
             if not line:
                 raise BrokerError(f"the gateway did not start\n{self.log_end()}")
