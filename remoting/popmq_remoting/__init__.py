@@ -22,6 +22,7 @@ What an engine calls:
     cluster.doubt(topic), broker_lacks(topic, b)    what an answer showed about a route
     await cluster.brokers(until_s)                  all brokers, for what goes to each master
     await cluster.call(broker, request, until_s)    to its master; purpose=WAITS for long polls
+    cluster.is_silent(broker)                       whether it lets calls wait now: others are better asked
     cluster.peer(address, purpose, heartbeat)       a member's own connection; keep(), beat(), close_peer
     cluster.name_servers.tell_all(request, until_s) writes to all name servers
     cluster.clock(broker)                           now_ms, pop_born_ms; learn(popTime, asked) after each pop

@@ -26,8 +26,9 @@ class PeerLimits:
     heartbeat_s: float = 30.0
     #: Seconds to answer a heartbeat; then the connection is given up: its broker is stopped, or the network is gone.
     heartbeat_answer_s: float = 5.0
-    #: Seconds of silence, while calls end late, after which a heartbeat asks whether the broker is there.
-    silent_s: float = 3.0
+    #: Seconds in which nothing comes although calls wait, after which a heartbeat asks whether the server is there.
+    #: Until it answers, calls that have the choice are made elsewhere.
+    silent_s: float = 1.0
     #: Seconds unused after which a connection is replaced: servers close silent ones after 120 s, maybe just now.
     idle_s: float = 100.0
     #: Pauses before a request is repeated that a broker answered with BUSY: its queue empties in some milliseconds.

@@ -53,6 +53,11 @@ class PeerLink(asyncio.BufferedProtocol):
         #: When bytes came last, in seconds of the event loop's clock; and whether any came.
         self.heard_s = self._loop.time()
         self.was_heard = False
+        #: Called while calls wait and nothing comes, each `silent_s`.
+        self.on_silence: Callable[[], None] | None = None
+        #: Since when a call waits and nothing has come; None: no call waits.
+        self._owed_s: float | None = None
+        self._watch: asyncio.TimerHandle | None = None
         #: Done when the connection is closed.
         self.gone: asyncio.Future[None] = self._loop.create_future()
 
@@ -65,6 +70,10 @@ class PeerLink(asyncio.BufferedProtocol):
     def in_flight(self) -> int:
         """Calls that wait for their answers."""
         return self._calls.in_flight
+
+    def silent_s(self) -> float:
+        """Seconds in which nothing has come although calls wait; 0: none wait."""
+        return 0.0 if self._owed_s is None else self._loop.time() - self._owed_s
 
     @property
     def unmatched(self) -> int:
@@ -83,14 +92,33 @@ class PeerLink(asyncio.BufferedProtocol):
         self._waiting[opaque] = future
         moment_s = self._deadlines.add(opaque, now_s, until_s)
         self._flush_soon()
+        if self._owed_s is None:
+            self._owe(now_s)
         try:
             return await future
         finally:
             del self._waiting[opaque]
             self._deadlines.remove(opaque, moment_s)
             self._calls.forget(opaque)
+            if not self._calls.in_flight:
+                self._owed_s = None
             if self._retiring:
                 self._close_if_retired()
+
+    def _owe(self, now_s: float) -> None:
+        self._owed_s = now_s
+        if self._watch is None and self.on_silence is not None:
+            self._watch = self._loop.call_later(self._limits.silent_s, self._watched)
+
+    def _watched(self) -> None:
+        """Looks whether something came. One timer, however many calls there are; none while no call waits."""
+        self._watch = None
+        if self._owed_s is None or self.on_silence is None:
+            return
+        left_s = self._limits.silent_s - self.silent_s()
+        if left_s <= 0:
+            self.on_silence()
+        self._watch = self._loop.call_later(left_s if left_s > 0 else self._limits.silent_s, self._watched)
 
     def _closed(self) -> Unreachable:
         why = f": {self._cause}" if self._cause else ""
@@ -141,10 +169,13 @@ class PeerLink(asyncio.BufferedProtocol):
         except BadFormat as error:
             _log.warning("%s sent what is no frame: %s", self._address, error)
             self.abort(f"it sent what is no frame: {error}")
+        self._owed_s = self.heard_s if self._calls.in_flight else None
 
     def connection_lost(self, error: Exception | None) -> None:
         """Ends the calls. The broker may have carried them out, so none is repeated here."""
         cause = self._cause or (str(error) if error else "closed by the other side")
+        if self._watch is not None:
+            self._watch.cancel()
         self._calls.fail(f"the connection to {self._address} was lost before the answer: {cause}")
         for task in list(self._answering):
             task.cancel()

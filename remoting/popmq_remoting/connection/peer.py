@@ -62,7 +62,8 @@ class Peer:
     """One server. Make it in the event loop that uses it.
 
     `heartbeat`: what is sent when a connection is new and every 30 s from then on. `probe`: what a server has to answer
-    after a failure, before other calls are sent to it, if there is no heartbeat.
+    after a failure, before other calls are sent to it, if there is no heartbeat. `parks`: its calls wait for long, so
+    that silence means nothing.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Peer:
         heartbeat: Callable[[], Request] | None = None,
         on_request: OnRequest | None = None,
         probe: Request | None = None,
+        parks: bool = False,
     ) -> None:
         self.address = address
         self._host, self._port = host_and_port(address)
@@ -80,6 +82,7 @@ class Peer:
         self._heartbeat = heartbeat
         self._probe = probe
         self._on_request = on_request
+        self._parks = parks
         self._loop = asyncio.get_running_loop()
         self._breaker = Breaker(self._limits)
         self._link: PeerLink | None = None
@@ -137,6 +140,11 @@ class Peer:
         if not self._kept:
             self._kept = True
             self._start(self._stay_connected())
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing has come for `silent_s` although calls wait: the server may stand still."""
+        return self._link is not None and self._link.silent_s() >= self._limits.silent_s
 
     def numbers(self) -> PeerNumbers:
         """Counts since the start, and the state now."""
@@ -262,6 +270,8 @@ class Peer:
         self._used_s = self._loop.time()
         self._breaker.succeeded()
         link.gone.add_done_callback(lambda gone: self._lost(link))
+        if not self._parks:
+            link.on_silence = lambda: self._look(link)
         if self._heartbeat is not None:
             self._start(self._beats(link))
 
@@ -292,7 +302,7 @@ class Peer:
             pass  # noticed by calls
 
     def _look(self, link: PeerLink) -> None:
-        """A call ended late: asks whether the server is there, unless it was heard lately or is being asked."""
+        """Calls wait, or one ended late: asks whether the server is there, unless it was heard, or is being asked."""
         silent = self._loop.time() - link.heard_s >= self._limits.silent_s
         if silent and link.is_usable and not self._looking:
             self._looking = True

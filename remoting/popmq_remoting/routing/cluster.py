@@ -203,6 +203,11 @@ class Cluster:
         self._observe(Called(broker, purpose, answer, self._loop.time() - began_s))
         return answer
 
+    def is_silent(self, broker: str) -> bool:
+        """Whether its master lets calls wait now: it may stand still. What others can do is better asked of them."""
+        peer = self._peers.get((self._addresses.get(broker, {}).get(MASTER, ""), CALLS))
+        return peer is not None and peer.is_silent
+
     async def address(self, broker: str, until_s: float, broker_id: int = MASTER) -> str:
         """Its last known address, also when routes miss it by now. Raises RemotingError."""
         if not self._memory.is_fresh(_ALL, self._loop.time()):
@@ -219,7 +224,8 @@ class Cluster:
         peer = self._peers.get((address, purpose))
         if peer is None:
             beat = heartbeat or (self._heartbeat if purpose == CALLS else self._no_groups)
-            peer = self._peers[address, purpose] = Peer(address, self._access, beat, self._on_request)
+            parks = purpose == WAITS
+            peer = self._peers[address, purpose] = Peer(address, self._access, beat, self._on_request, parks=parks)
         return peer
 
     async def close_peer(self, address: str, purpose: str) -> None:

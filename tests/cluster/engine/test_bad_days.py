@@ -70,6 +70,30 @@ async def test_a_message_group_waits_for_its_broker_and_goes_to_no_other() -> No
                 assert now == Place(before.queue, before.offset + places_of(places, before.queue))
 
 
+@jumping
+async def test_while_a_broker_stands_still_sends_and_pops_of_others_do_not_wait_for_it() -> None:
+    async with FakeCluster(BOTH) as fake, gateway(fake) as engine:
+        created(fake)
+        await send(engine, *map(message, range(2)))
+        await pop(engine, 100)  # the group is known, and both brokers are
+        fake.brokers["a"].running.clear()
+        caught = list[asyncio.Task[Place | Refused]]()
+        for number in range(2):  # in turn: one of them goes to a
+            caught.append(asyncio.ensure_future(send_or_refused(engine, message(number))))
+            await passed(0.1)
+        await passed(1.1)
+        began_s = asyncio.get_running_loop().time()
+        for number in range(10, 16):
+            (place,) = await send(engine, message(number))
+            assert isinstance(place, Place)
+        assert {b"%d" % number for number in range(10, 16)} <= set(bodies(await pop(engine, 5_000)))
+        assert asyncio.get_running_loop().time() - began_s < 0.5
+        for outcome in await asyncio.gather(*caught):
+            assert isinstance(outcome, Place) or "stored twice" in outcome.action
+        assert asyncio.get_running_loop().time() - began_s < 6.0
+        fake.brokers["a"].running.set()
+
+
 def places_of(places: list[Place | Refused], queue: int) -> int:
     """How many messages went to a queue."""
     return sum(isinstance(place, Place) and place.queue == queue for place in places)

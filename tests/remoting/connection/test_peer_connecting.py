@@ -84,6 +84,30 @@ async def test_a_stopped_process_is_noticed_and_calls_end_in_time_until_it_goes_
 
 
 @jumping
+async def test_a_stopped_process_is_noticed_while_calls_wait_which_end_before_their_deadlines() -> None:
+    async with pair() as both:
+        await both.call()
+        both.server.running.clear()
+        began_s = now_s()
+        waiting = asyncio.ensure_future(outcomes(both, 3, within_s=60.0))
+        await passed(0.5)
+        assert not both.peer.is_silent
+        await passed(0.6)
+        assert both.peer.is_silent
+        assert await waiting == [ConnectionLost] * 3
+        assert now_s() - began_s == pytest.approx(6.0, abs=0.2)  # a second of silence, five for the heartbeat
+
+
+@jumping
+async def test_one_late_answer_is_no_silence_while_a_heartbeat_is_answered() -> None:
+    async with pair() as both:
+        both.server.faults.add(Fault(Kind.SLOW, seconds=30.0), ECHO)
+        assert await both.call(b"x", within_s=60.0) == b"x"
+        assert both.server.connections == 1
+        assert not both.peer.is_silent
+
+
+@jumping
 async def test_calls_that_end_late_while_others_are_answered_cost_no_connection() -> None:
     async with pair() as both:
         both.server.faults.add(Fault(Kind.SILENT), ECHO, times=3)
@@ -95,12 +119,13 @@ async def test_calls_that_end_late_while_others_are_answered_cost_no_connection(
 
 
 @jumping
-async def test_a_late_call_asks_for_no_sign_of_life_where_there_was_one() -> None:
+async def test_a_late_call_asks_for_no_sign_of_life_where_there_is_one() -> None:
     async with pair() as both:
         both.server.faults.add(Fault(Kind.SILENT), ECHO)
         late = asyncio.create_task(outcomes(both, 1, within_s=4.0))
-        await passed(3.0)
-        await both.call()
+        for _ in range(5):
+            await passed(0.9)
+            await both.call()
         assert await late == [DeadlineOver]
         await passed(1.0)
         assert both.server.counts[HEARTBEAT] == 1
@@ -143,7 +168,7 @@ async def test_a_connection_that_is_kept_comes_back_by_itself() -> None:
     async with pair() as both:
         both.peer.keep()
         both.peer.keep()
-        await until(lambda: both.peer.numbers().connected)
+        await until(lambda: both.peer.numbers().connected and bool(both.server.counts[HEARTBEAT]))
         await both.server.stop()
         await until(lambda: both.peer.numbers().failures >= 3, 0.5)
         await both.server.start()

@@ -179,8 +179,8 @@ class Pops:
     # ── A round ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _round(self, wanted: Wanted, places: dict[str, list[int]]) -> _Round:
-        """Pops at these brokers, beginning with another one each time."""
-        brokers = list(places)
+        """Pops at these brokers, with another one first each time; at those that stand still only without others."""
+        brokers = [broker for broker in places if not self._brokers.cluster.is_silent(broker)] or list(places)
         self._turn += 1
         start = self._turn % len(brokers) if brokers else 0
         found, refusals = _Round([], 0, {}), list[Refused]()

@@ -29,7 +29,7 @@ class Redelivery:
 
     def __init__(self, shared: Shared, retries: RetryTopics) -> None:
         self._brokers, self._topics, self._layouts = shared.brokers, shared.topics, shared.layouts
-        self._retries, self._placing = retries, Placing()
+        self._retries, self._placing = retries, Placing(shared.brokers.cluster.is_silent)
 
     async def to_retry(self, retry: RetryTopic, message: BrokerMessage, attempts: int) -> None:
         """Raises Refused."""

@@ -1,12 +1,12 @@
 """Where a send goes: a broker that takes the topic's messages, and a queue of it.
 
-In turn, so that queues fill alike. A broker that could not be reached, or would not, is left out for a while (AVOID_S);
-when all are left out, none is.
+In turn, so that queues fill alike. A broker that could not be reached, or would not, is left out for a while (AVOID_S),
+and one that stands still until it speaks; when all are left out, none is.
 """
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from popmq_remoting import RemotingError, ResponseCode, Route, TooBusy, Unreachable
 from popmq_remoting.errors import BrokerRefused, DeadlineOver
@@ -23,9 +23,10 @@ _ELSEWHERE = frozenset(
 
 
 class Placing:
-    """Chooses broker and queue of each send. One for a process."""
+    """Chooses broker and queue of each send. One for a process. `is_silent`: whether a broker lets calls wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_silent: Callable[[str], bool]) -> None:
+        self._is_silent = is_silent
         self._loop = asyncio.get_running_loop()
         self._turn = itertools.count()
         self._avoided: dict[str, float] = {}
@@ -38,8 +39,11 @@ class Placing:
             return
         start = turn % len(brokers)
         turned = brokers[start:] + brokers[:start]
-        for broker in sorted(turned, key=lambda broker: self._avoided.get(broker, 0.0) > now_s):
+        for broker in sorted(turned, key=lambda broker: self._is_left_out(broker, now_s)):
             yield QueuePlace(broker, turn // len(brokers) % route.queues[broker].write)
+
+    def _is_left_out(self, broker: str, now_s: float) -> bool:
+        return self._avoided.get(broker, 0.0) > now_s or self._is_silent(broker)
 
     def failed(self, broker: str) -> None:
         """Leaves a broker out for a while: a send to it failed."""

@@ -56,7 +56,7 @@ class Sends:
     def __init__(self, shared: Shared) -> None:
         self._brokers, self._topics, self._layouts = shared.brokers, shared.topics, shared.layouts
         self._secrets, self._now_ms = shared.secrets, shared.now_ms
-        self._placing = Placing()
+        self._placing = Placing(shared.brokers.cluster.is_silent)
         self._collected = Collector[tuple[KnownTopic, BrokerMessage], Answer](self._planned)
         #: Messages that travelled together with those of other callers.
         self.gathered = 0
