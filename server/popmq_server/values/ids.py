@@ -11,8 +11,6 @@ id from the place where it is made or read, and rejects a pair of one kind where
 
 from typing import NewType, TypeAlias
 
-from popmq_server.errors import Refused
-
 GroupId = NewType("GroupId", int)
 TopicId = NewType("TopicId", int)
 
@@ -23,14 +21,3 @@ MessageGroup: TypeAlias = tuple[GroupId, TopicId, bytes]
 
 #: Ids have 32 bits in every key, and are never reused.
 ENTITY_MAX = (1 << 32) - 1
-
-
-def checked(entity_id: int) -> int:
-    """A new id of a topic, group, lite topic or owner. Raises Refused after the last one: a key could not be made."""
-    if entity_id > ENTITY_MAX:
-        raise Refused(
-            "STORAGE_FULL",
-            f"the store has given all its {ENTITY_MAX:,} ids to topics, groups, lite topics and owners",
-            action="move the topics to a broker on a new folder with `popmq export` and `popmq import`",
-        )
-    return entity_id

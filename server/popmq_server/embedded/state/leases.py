@@ -16,11 +16,11 @@ from popmq_server.embedded.state.all_tables import AllTables
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store import checkpoint, sorted_numbers
-from popmq_server.embedded.store.checkpoint import BACKOFF, CheckPoint, Lease, Run, members_of
+from popmq_server.embedded.store.checkpoint import BACKOFF, CheckPoint, Lease, Run
 from popmq_server.embedded.store.keys import SUB_OWNER
 from popmq_server.values.handles import nonce
 from popmq_server.values.ids import GroupId, GroupTopic, TopicId
-from popmq_server.values.records import IN_FLIGHT_MAX, RETRY_QUEUE, HeldNumbers
+from popmq_server.values.records import IN_FLIGHT_MAX, HeldNumbers
 
 #: Chunks are sorted in spans of 4 MiB of the log: a terabyte has 262,144.
 CHUNK_BITS = 22
@@ -67,9 +67,9 @@ def begin(tx: Tx, ck: CheckPoint, due_ms: int) -> None:
 
 def end(tx: Tx, ck: CheckPoint, sub: int, part: Lease, bits: int) -> int:
     """Members leave their part of the lease, and the last one removes the part; returns the members that stay."""
-    hold(tx, ck, bits, -1)
     left = part.undone & ~bits
     set_part(tx, ck, sub, part._replace(undone=left) if left else None)
+    hold(tx, ck, bits, -1)
     return left
 
 
@@ -176,43 +176,45 @@ def loosen(tx: Tx, owner_id: int, count: int) -> None:
 def hold(tx: Tx, ck: CheckPoint, bits: int, sign: int) -> None:
     """Members of `ck` come under its lease (sign 1) or leave it (sign -1): updates the numbers of leased messages.
 
-    These are held, clients, owned, in_flight, locks and pins. No other place updates them, so they agree.
+    These are held, clients, owned, in_flight, locks and pins. No other place updates them, so they agree. Wakes a Pop
+    when a full queue or a locked message group is open again, and for a lite topic, whose lock its parent's Pops see.
     """
     state, where, moved = tx.state, (ck.group_id, ck.topic_id), sign * bits.bit_count()
-    state.held[where] = shifted(state.held.get(where, HeldNumbers()), ck.kind, ck.owner_id, moved)
-    if parent := state.parent_of(ck.topic_id):
-        above = (ck.group_id, parent)
-        state.held[above] = shifted(state.held.get(above, HeldNumbers()), ck.kind, ck.owner_id, moved)
+    queues, message_groups, chunks = ck.by_queue(bits), ck.by_message_group(bits), ck.by_chunk(bits)
+    parent = state.parent_of(ck.topic_id)
+    levels = (where, (ck.group_id, parent)) if parent else (where,)
+    for level in levels:
+        state.held[level] = shifted(state.held.get(level, HeldNumbers()), ck.kind, ck.owner_id, moved)
     if ck.kind != BACKOFF:
         _count_client(tx, (ck.group_id, ck.client), moved)
+    poppable = False
     if ck.owner_id:
         state.owned[ck.owner_id] = state.owned.get(ck.owner_id, 0) + moved
     elif ck.kind != BACKOFF:
         group = state.groups.get(ck.group_id)
         limit = group.in_flight_max if group else IN_FLIGHT_MAX
-        for queue, count in queue_counts(ck, bits):
+        for queue, count in queues:
             before = state.in_flight.get((*where, queue), 0)
             state.in_flight[(*where, queue)] = before + sign * count
-            if sign < 0 and before >= limit:
-                tx.wake(*where)
-    if ck.message_groups:
-        _lock(tx, ck, bits, sign)
-    _hold_chunks(tx, ck, bits, sign, parent)
+            poppable |= sign < 0 and before >= limit
+    if message_groups:
+        poppable |= _lock(tx, ck, message_groups, sign) or parent > 0
+    _hold_chunks(state, levels, chunks, sign)
+    if poppable:
+        tx.wake(*where)
 
 
-def _hold_chunks(tx: Tx, ck: CheckPoint, bits: int, sign: int, parent: TopicId) -> None:
+def _hold_chunks(state: State, levels: Iterable[GroupTopic], chunks: dict[int, int], sign: int) -> None:
     """Updates the numbers of leased messages by chunk, for retention and the age of the oldest lease."""
-    state, where = tx.state, (ck.group_id, ck.topic_id)
-    for chunk, count in ck.pinned(bits).items():
+    for chunk, count in chunks.items():
         state.searched.discard(chunk)
         left = state.pins.get(chunk, 0) + sign * count
         if left:
             state.pins[chunk] = left
         else:  # entries of zero would pile up
             state.pins.pop(chunk)
-        _shift_group_pins(state, where, chunk, sign * count)
-        if parent:
-            _shift_group_pins(state, (ck.group_id, parent), chunk, sign * count)
+        for level in levels:
+            _shift_group_pins(state, level, chunk, sign * count)
 
 
 def _shift_group_pins(state: AllTables, where: GroupTopic, chunk: int, count: int) -> None:
@@ -241,10 +243,11 @@ def _count_client(tx: Tx, key: tuple[int, str], moved: int) -> None:
         tx.state.clients.pop(key)
 
 
-def _lock(tx: Tx, ck: CheckPoint, bits: int, sign: int) -> None:
-    """FIFO: a message group is locked while any member of it is under a lease; once unlocked it may be ready."""
+def _lock(tx: Tx, ck: CheckPoint, message_groups: dict[bytes, int], sign: int) -> bool:
+    """FIFO: a message group is locked while any member of it is under a lease. Returns whether one is ready now."""
     group_id, topic_id, locks, waiting = ck.group_id, ck.topic_id, tx.state.locks, tx.state.waiting
-    for message_group, count in locked_counts(ck, bits).items():
+    ready = False
+    for message_group, count in message_groups.items():
         key = (group_id, topic_id, message_group)
         before = locks.get(key)
         left = sign * count + (before[0] if before else 0)
@@ -252,8 +255,8 @@ def _lock(tx: Tx, ck: CheckPoint, bits: int, sign: int) -> None:
             locks[key] = (left, ck.owner_id, ck.part)
         else:
             locks.pop(key)
-        if (key in waiting and tx.state.ready_groups.judge(key)) or tx.state.parent_of(topic_id):
-            tx.wake(group_id, topic_id)
+        ready |= key in waiting and tx.state.ready_groups.judge(key)
+    return ready
 
 
 def shifted(held: HeldNumbers, kind: int, owner_id: int, count: int) -> HeldNumbers:
@@ -264,21 +267,6 @@ def shifted(held: HeldNumbers, kind: int, owner_id: int, count: int) -> HeldNumb
     if kind == BACKOFF:
         return HeldNumbers(ordinary, owned, backoff + count)
     return HeldNumbers(ordinary + count, owned, backoff)
-
-
-def queue_counts(ck: CheckPoint, bits: int) -> list[tuple[int, int]]:
-    """(queue or RETRY_QUEUE, number of members of `bits`), one for each run that has any."""
-    return [(RETRY_QUEUE if run.size else run.queue, inside.bit_count()) for run, _, inside in ck.runs_with(bits)]
-
-
-def locked_counts(ck: CheckPoint, bits: int) -> dict[bytes, int]:
-    """For each message group the number of members of `bits` that hold its lock; empty outside FIFO topics."""
-    found: dict[bytes, int] = {}
-    if ck.message_groups:
-        for member in members_of(bits):
-            message_group = ck.message_groups[member]
-            found[message_group] = found.get(message_group, 0) + 1
-    return found
 
 
 def attempt_key(group_id: int, topic_id: int, client: str, attempt_id: str) -> int:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.all_tables import AllTables
 from popmq_server.embedded.state.checkpoints import BATCH
-from popmq_server.embedded.state.leases import CHUNK_BITS, SESSION_BITS, locked_counts, queue_counts, shifted
+from popmq_server.embedded.state.leases import CHUNK_BITS, SESSION_BITS, shifted
 from popmq_server.embedded.state.ready_groups import load_stopped
 from popmq_server.embedded.state.state import State, first_occurrence
 from popmq_server.embedded.store import checkpoint, sorted_numbers
@@ -246,11 +246,11 @@ class _Sums:
             bits |= whole.undone & ~whole.released
             self.loose[ck.owner_id] += whole.released.bit_count()
         where = (ck.group_id, ck.topic_id)
-        for queue, count in queue_counts(ck, bits):
+        for queue, count in ck.by_queue(bits):
             self.held[*where, ck.kind, ck.owner_id, queue] += count
-        for chunk, count in ck.pinned(bits).items():
+        for chunk, count in ck.by_chunk(bits).items():
             self.pins[*where, chunk] += count
-        for message_group, count in locked_counts(ck, bits).items():
+        for message_group, count in ck.by_message_group(bits).items():
             before = self.locks.get((*where, message_group), (0, 0, 0))[0]
             self.locks[*where, message_group] = (before + count, ck.owner_id, ck.part)
         if ck.kind != BACKOFF:

@@ -14,6 +14,8 @@ from popmq_server.embedded.state.space import unlimited
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.store.store import Store
 from popmq_server.embedded.store.table import changed
+from popmq_server.errors import Refused
+from popmq_server.values.ids import ENTITY_MAX
 from popmq_server.values.records import (
     Counters,
     Stat,
@@ -88,6 +90,17 @@ class Tx:
         first: int = getattr(counters, field)
         self.state.counters[""] = added(counters, {field: count})
         return first
+
+    def new_id(self) -> int:
+        """An id for a topic, group, lite topic or owner. Raises Refused after the last one: keys have 32 bits."""
+        entity_id = self.next("entity")
+        if entity_id > ENTITY_MAX:
+            raise Refused(
+                "STORAGE_FULL",
+                f"the store has given all its {ENTITY_MAX:,} ids to topics, groups, lite topics and owners",
+                action="move the topics to a broker on a new folder with `popmq export` and `popmq import`",
+            )
+        return entity_id
 
     def save_time(self) -> None:
         """Stores the time of this commit: a broker that starts again goes on from there."""

@@ -24,6 +24,7 @@ from popmq_server.embedded.store.keys import NEVER, U32, U64
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.errors import StartError
 from popmq_server.values.ids import GroupId, TopicId
+from popmq_server.values.records import RETRY_QUEUE
 
 NORMAL, RETRY, FIFO, BACKOFF = 0, 1, 2, 3
 KIND_NAMES = ("normal", "retry", "fifo", "backoff")
@@ -119,7 +120,20 @@ class CheckPoint:
         """The position of a member's chunk."""
         return self.chunks[bisect.bisect_right(self._chunk_starts, member) - 1][1]
 
-    def pinned(self, bits: int) -> dict[int, int]:
+    def by_queue(self, bits: int) -> list[tuple[int, int]]:
+        """(queue or RETRY_QUEUE, number of members of `bits`), one for each run that has any."""
+        return [(RETRY_QUEUE if run.size else run.queue, inside.bit_count()) for run, _, inside in self.runs_with(bits)]
+
+    def by_message_group(self, bits: int) -> dict[bytes, int]:
+        """For each message group the number of members of `bits` that hold its lock; empty outside FIFO topics."""
+        found: dict[bytes, int] = {}
+        if self.message_groups:
+            for member in members_of(bits):
+                message_group = self.message_groups[member]
+                found[message_group] = found.get(message_group, 0) + 1
+        return found
+
+    def by_chunk(self, bits: int) -> dict[int, int]:
         """For each chunk the number of members of `bits` in it."""
         if len(self.chunks) == 1 and bits:
             return {self.chunks[0][1]: bits.bit_count()}

@@ -19,8 +19,8 @@ from popmq_server.contract.commands import Position
 from popmq_server.embedded.rules.delivery import lease_history
 from popmq_server.embedded.rules.topics import quarantine, readers
 from popmq_server.embedded.rules.topics.log import Log, located
+from popmq_server.embedded.rules.topics.registry import ensure_dead_letter_topic
 from popmq_server.embedded.rules.topics.topic import enqueue
-from popmq_server.embedded.rules.topics.topic_lifecycle import ensure_dead_letter_topic
 from popmq_server.embedded.state import marks, topic_counts
 from popmq_server.embedded.state.space import GROW, messages_bytes
 from popmq_server.embedded.state.tx import Scratch, Tx

@@ -153,14 +153,22 @@ def tear(tx: Tx, where: GroupTopic, taken: Waiting) -> None:
 
 
 def put_back(
-    tx: Tx, ck: CheckPoint, bits: int, reason: str, tried: int, *, bound: bool = False, stopped: int = 0
+    tx: Tx,
+    ck: CheckPoint,
+    bits: int,
+    reason: str,
+    tried: int,
+    *,
+    bound: bool = False,
+    stopped: int = 0,
+    followers: int = 0,
 ) -> None:
     """Puts members, already out of their lease, back to wait at their own offsets.
 
     `tried`: members whose attempt counts; the others get it back, unless they stay `bound` to their owner's CheckPoint.
-    `stopped`: members that stop their message group.
+    `stopped`: members that stop their message group. `followers`: members whose reason is FOLLOWER.
     """
-    tx.room.demand(MOVE, entries_bytes(bits.bit_count(), reason))
+    tx.room.demand(MOVE, entries_bytes(bits.bit_count(), max(reason, FOLLOWER if followers else "", key=len)))
     where = (ck.group_id, ck.topic_id)
     for member, run, offset, position, size in located(tx.kv, ck, bits):
         key = FWAIT_KEY.pack(*where, ck.message_groups[member], offset)
@@ -168,7 +176,8 @@ def put_back(
         tie = (ck.ck_id, member) if bound else (0, 0)
         halt = stopped >> member & 1
         first_pop_ms = run.first_pop_ms or ck.popped_ms
-        put(tx, where, Waiting(key, position, size, attempts, run.queue, first_pop_ms, *tie, halt, reason))
+        why = FOLLOWER if followers >> member & 1 else reason
+        put(tx, where, Waiting(key, position, size, attempts, run.queue, first_pop_ms, *tie, halt, why))
 
 
 def take_back(tx: Tx, ck: CheckPoint, bits: int) -> None:

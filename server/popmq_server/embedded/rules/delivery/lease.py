@@ -413,8 +413,7 @@ def _release_in_order(
         deadletter.dead_letter(tx, ck, dead, reason, lease)
     lease_history.write_members(tx, ck, stopped, lease, lease_history.RELEASED, entry.reason)
     lease_history.write_members(tx, ck, later, lease, lease_history.RELEASED, fifo.FOLLOWER)
-    fifo.put_back(tx, ck, later, fifo.FOLLOWER, 0)
-    fifo.put_back(tx, ck, stopped, reason, stopped, stopped=stopped)
+    fifo.put_back(tx, ck, later | stopped, reason, stopped, stopped=stopped, followers=later)
     outcome = {index: Changed(tx.now_ms, bool(found.bit & dead)) for index, found in founds}
     for index, found in founds:
         if found.bit & failed & ~(dead | stopped):

@@ -10,6 +10,7 @@ rewrites the lease's key anyway, so it needs no put of its own.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.space import MOVE, value_bytes
@@ -51,6 +52,16 @@ ROW_BYTES = 128
 ROWS_MAX = 50_000
 
 
+class Span(NamedTuple):
+    """The place of one row: `length` offsets of a queue from `first` on. `undone`: bits of those not done."""
+
+    run: Run
+    first: int
+    length: int
+    sub: int
+    undone: int
+
+
 def leave(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
     """Members leave their part of a lease; the caller writes a row for each."""
     part = tx.state.leases[(ck.ck_id, sub)]
@@ -58,78 +69,72 @@ def leave(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
         write(tx, ck, part._replace(undone=bits), sub, ACKED)
 
 
-def write_ended(
-    tx: Tx, ck: CheckPoint, sub: int, part: Lease, bits: int, left: int, how: int, reason: str = ""
-) -> None:
-    """Writes the rows of members that left their part of a lease together. `left`: those that stay, as bits.
+def leave_together(tx: Tx, ck: CheckPoint, sub: int, part: Lease, bits: int, how: int, reason: str = "") -> None:
+    """Members leave their part of a lease for one reason, with their rows.
 
-    When others stay, each gets a row of its own: the later row of the batch cannot tell them from done members.
+    When others stay, each gets a row of its own: the later row of the batch cannot tell them from done members. The end
+    of a backoff has no row: no client had these members.
     """
+    left = leases.end(tx, ck, sub, part, bits)
     if ck.kind == BACKOFF:
         return
-    if left:
-        write_members(tx, ck, bits, part, how, reason)
-    else:
-        write(tx, ck, part, sub, how, reason)
+    spans = _one_by_one(ck, bits, how) if left or sub else _by_run(ck, part.undone)
+    _put(tx, ck, spans, part, how, reason)
 
 
 def write(tx: Tx, ck: CheckPoint, lease: Lease, sub: int, how: int, reason: str = "") -> None:
     """Writes the rows of a part whose lease ended: `how` for members in `lease.undone`, done for the others."""
-    if sub:
-        write_members(tx, ck, 1 << sub - 1, lease, how, reason)
-        return
-    undone = lease.undone
-    for run in ck.runs:
-        _put(tx, ck, run, run.first, run.length, undone & (1 << run.length) - 1, lease, 0, how, reason)
-        undone >>= run.length
+    spans = _one_by_one(ck, 1 << sub - 1, how) if sub else _by_run(ck, lease.undone)
+    _put(tx, ck, spans, lease, how, reason)
 
 
 def write_members(tx: Tx, ck: CheckPoint, bits: int, lease: Lease, how: int, reason: str, back_ms: int = 0) -> None:
     """Writes one row for each member that left its lease alone. `back_ms`: when it becomes visible again."""
-    for run, start, inside in ck.runs_with(bits):
-        for place in members_of(inside):
-            first, sub = run.first + place, start + place + 1
-            _put(tx, ck, run, first, 1, how != ACKED, lease, sub, how, reason, back_ms)
+    _put(tx, ck, _one_by_one(ck, bits, how), lease, how, reason, back_ms)
 
 
-def _put(
-    tx: Tx,
-    ck: CheckPoint,
-    run: Run,
-    first: int,
-    count: int,
-    undone: int,
-    lease: Lease,
-    sub: int,
-    how: int,
-    reason: str,
-    back_ms: int = 0,
-) -> None:
-    """Writes one row. `undone`: bits of the members that were not done.
+def _by_run(ck: CheckPoint, undone: int) -> list[Span]:
+    """One row for each run of a CheckPoint."""
+    found = []
+    for run in ck.runs:
+        found.append(Span(run, run.first, run.length, 0, undone & (1 << run.length) - 1))
+        undone >>= run.length
+    return found
 
-    Writes nothing when the store is almost full: the ack itself is worth more than its history.
-    """
-    if not tx.room.take(MOVE, ROW_BYTES + value_bytes(len(reason))):
-        return
-    row = HistoryRow(
-        ck.group_id,
-        first,
-        count,
-        ck.ck_id,
-        sub,
-        how,
-        popped_ms=ck.popped_ms if lease.due_ms else 0,
-        due_ms=lease.due_ms if lease.due_ms < NEVER else 0,
-        ended_ms=tx.now_ms,
-        done=(1 << count) - 1 ^ undone,
-        client=ck.client,
-        reason=reason,
-        attempt=run.attempts,
-        renewals=lease.renewals,
-        renewed_ms=lease.renewed_ms,
-        back_ms=back_ms,
-    )
-    history_rows.add(tx.kv, ck.topic_id, run.queue, row)
+
+def _one_by_one(ck: CheckPoint, bits: int, how: int) -> list[Span]:
+    """One row for each member of `bits`."""
+    return [
+        Span(run, run.first + place, 1, start + place + 1, how != ACKED)
+        for run, start, inside in ck.runs_with(bits)
+        for place in members_of(inside)
+    ]
+
+
+def _put(tx: Tx, ck: CheckPoint, spans: Iterable[Span], lease: Lease, how: int, reason: str, back_ms: int = 0) -> None:
+    """Writes rows; none when the store is almost full: the ack itself is worth more than its history."""
+    for run, first, length, sub, undone in spans:
+        if not tx.room.take(MOVE, ROW_BYTES + value_bytes(len(reason))):
+            continue
+        row = HistoryRow(
+            ck.group_id,
+            first,
+            length,
+            ck.ck_id,
+            sub,
+            how,
+            popped_ms=ck.popped_ms if lease.due_ms else 0,
+            due_ms=lease.due_ms if lease.due_ms < NEVER else 0,
+            ended_ms=tx.now_ms,
+            done=(1 << length) - 1 ^ undone,
+            client=ck.client,
+            reason=reason,
+            attempt=run.attempts,
+            renewals=lease.renewals,
+            renewed_ms=lease.renewed_ms,
+            back_ms=back_ms,
+        )
+        history_rows.add(tx.kv, ck.topic_id, run.queue, row)
 
 
 def note(

@@ -50,7 +50,7 @@ from popmq_server.errors import (
     invalid,
     topic_not_found,
 )
-from popmq_server.values.ids import TopicId, checked
+from popmq_server.values.ids import TopicId
 from popmq_server.values.reach import EVERYWHERE, Reach, covers
 from popmq_server.values.records import (
     Group,
@@ -133,7 +133,7 @@ def attach(tx: Tx, command: AttachOwner) -> Attached:
         bind(tx, group, topic, command.start)
     if owner is None:
         owner = Owner(
-            owner_id=checked(tx.next("entity")),
+            owner_id=tx.new_id(),
             group_id=group.group_id,
             key=key,
             name=command.owner,

@@ -62,16 +62,24 @@ def back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, re
 
 
 def to_retry(
-    tx: Tx, ck: CheckPoint, bits: int, reason: str, *, tried: int = ALL, bound: bool = False, stopped: int = 0
+    tx: Tx,
+    ck: CheckPoint,
+    bits: int,
+    reason: str,
+    *,
+    tried: int = ALL,
+    bound: bool = False,
+    stopped: int = 0,
+    followers: int = 0,
 ) -> int:
     """Puts members, already out of their lease, into the retry topic; returns the number of the first entry.
 
-    FIFO: they wait in their message groups instead (0), and `stopped` ones stop theirs. `tried`: members whose attempt
-    counts; outside FIFO topics all, or 0. `bound`: the entries stay tied to their owner's CheckPoint,
-    which may take them back.
+    FIFO: they wait in their message groups instead (0); `stopped` and `followers` as in `fifo.put_back`. `tried`:
+    members whose attempt counts; outside FIFO topics all, or 0. `bound`: the entries stay tied to their owner's
+    CheckPoint, which may take them back.
     """
     if fifo.keeps_order(tx, ck):
-        fifo.put_back(tx, ck, bits, reason, tried, bound=bound, stopped=stopped)
+        fifo.put_back(tx, ck, bits, reason, tried, bound=bound, stopped=stopped, followers=followers)
         return 0
     tx.room.demand(MOVE, entries_bytes(bits.bit_count(), reason))
     where, text = (ck.group_id, ck.topic_id), reason.encode()
@@ -144,7 +152,7 @@ def take_back(tx: Tx, ck: CheckPoint, part: Lease) -> None:
     for rank, member in enumerate(members_of(part.released_at)):
         if part.released >> member & 1:
             tx.kv.delete("rq", RQ_KEY.pack(*where, part.released_first + rank))
-    for chunk, count in ck.pinned(part.released).items():
+    for chunk, count in ck.by_chunk(part.released).items():
         pin(tx, chunk, -count)
     leases.loosen(tx, ck.owner_id, -part.released.bit_count())
     readers.count(tx, where, retry=-part.released.bit_count())

@@ -366,25 +366,17 @@ def _some(bits: int, count: int, *, last: bool = False) -> int:
 
 def expire(tx: Tx, ck: CheckPoint, sub: int, part: Lease, outcome: Outcome) -> int:
     """Ends the lease of a part, or of some of its members, as decided; returns the number of moved members."""
-    if outcome.followers:
-        _pull_back(tx, ck, outcome.followers)
     if outcome.blocked is not None:
         leases.note_dead_blocked(tx, ck, sub, outcome.blocked)
-    if bits := outcome.retry | outcome.dead:
-        left = leases.end(tx, ck, sub, part, bits)
-        lease_history.write_ended(tx, ck, sub, part, bits, left, lease_history.EXPIRED)
+    back = outcome.retry | outcome.followers
+    moved = back | outcome.dead
+    for each, held in leases.parts(tx, ck) if outcome.followers else [(sub, part)]:
+        if bits := held.undone & moved:
+            how, why = (lease_history.EXPIRED, "") if each == sub else (lease_history.RELEASED, fifo.FOLLOWER)
+            lease_history.leave_together(tx, ck, each, held, bits, how, why)
     if outcome.dead:
         deadletter.dead_letter(tx, ck, outcome.dead, EXPIRED_REASON)
-    if outcome.retry:
+    if back:
         reason = ck.reason or EXPIRED_REASON
-        to_retry(tx, ck, outcome.retry, reason, tried=outcome.tried, stopped=outcome.stopped)
-    return bits.bit_count() + outcome.followers.bit_count()
-
-
-def _pull_back(tx: Tx, ck: CheckPoint, bits: int) -> None:
-    """FIFO: takes members out of other parts of the lease, to wait again."""
-    for sub, part in leases.parts(tx, ck):
-        if leaving := part.undone & bits:
-            lease_history.leave(tx, ck, sub, leaving)
-            lease_history.write_members(tx, ck, leaving, part, lease_history.RELEASED, fifo.FOLLOWER)
-    fifo.put_back(tx, ck, bits, fifo.FOLLOWER, 0)
+        to_retry(tx, ck, back, reason, tried=outcome.tried, stopped=outcome.stopped, followers=outcome.followers)
+    return moved.bit_count()

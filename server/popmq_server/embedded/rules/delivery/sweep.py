@@ -132,8 +132,7 @@ def drop_members(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> int:
     History tells that they were moved: the message of a member that was acked before may be in no queue any more.
     """
     part = tx.state.leases[(ck.ck_id, sub)]
-    left = leases.end(tx, ck, sub, part, bits)
-    lease_history.write_ended(tx, ck, sub, part, bits, left, lease_history.RELEASED, MOVED)
+    lease_history.leave_together(tx, ck, sub, part, bits, lease_history.RELEASED, MOVED)
     kept = _keep(tx, ck, bits)
     readers.count(tx, (ck.group_id, ck.topic_id), start=(bits & ~kept).bit_count())
     return bits.bit_count()
@@ -263,8 +262,7 @@ class _Piece:
             if ck.owner_id:
                 _disown(self.tx, ck, part.undone)
             else:
-                left = leases.end(self.tx, ck, sub, part, bits)
-                lease_history.write_ended(self.tx, ck, sub, part, bits, left, lease_history.RELEASED, SWITCHED)
+                lease_history.leave_together(self.tx, ck, sub, part, bits, lease_history.RELEASED, SWITCHED)
             if bits:
                 to_retry(self.tx, ck, bits, ck.reason or SWITCHED)
             self.left -= max(LEASE_COST, bits.bit_count())

@@ -37,7 +37,7 @@ from popmq_server.errors import (
     invalid,
     topic_not_found,
 )
-from popmq_server.values.ids import TopicId, checked
+from popmq_server.values.ids import TopicId
 from popmq_server.values.limits import LITE_TOPICS_DEFAULT, LITE_TTL_MS_DEFAULT
 from popmq_server.values.records import (
     Group,
@@ -106,7 +106,7 @@ def _make(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
             retry_after_ms=QUOTA_RETRY_MS,
         )
     made = Topic(
-        topic_id=TopicId(checked(tx.next("entity"))),
+        topic_id=TopicId(tx.new_id()),
         name=parent.name,
         queues=1,
         by_age=parent.by_age,

@@ -33,8 +33,8 @@ from popmq_server.embedded.rules.sending.transaction import (
     GIVEN_UP,
     Half,
 )
+from popmq_server.embedded.rules.topics.registry import ensure_give_up_topic
 from popmq_server.embedded.rules.topics.topic import enqueue
-from popmq_server.embedded.rules.topics.topic_lifecycle import ensure_give_up_topic
 from popmq_server.embedded.state.jobs import RETRY_MS, Job, Timed
 from popmq_server.embedded.state.space import GROW, messages_bytes
 from popmq_server.embedded.state.tx import Tx

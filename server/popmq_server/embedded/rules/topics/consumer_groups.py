@@ -11,12 +11,12 @@ from typing import Any
 from popmq_server.contract.changes import expect_same
 from popmq_server.contract.commands import CreatedGroup, CreateGroup, DeleteGroup, DeleteTopic, UpdateGroup
 from popmq_server.embedded.rules.topics import readers, registry
-from popmq_server.embedded.rules.topics.topic_lifecycle import delete_topic, ensure_dead_letter_topic
+from popmq_server.embedded.rules.topics.topic_lifecycle import delete_topic
 from popmq_server.embedded.state import owners
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import STAT_KEY, U32
 from popmq_server.errors import group_not_found
-from popmq_server.values.ids import GroupId, TopicId, checked
+from popmq_server.values.ids import GroupId, TopicId
 from popmq_server.values.limits import DELAYS_MS_DEFAULT, INVISIBLE_MS_DEFAULT, MAX_ATTEMPTS_DEFAULT
 from popmq_server.values.message import dead_letter_topic
 from popmq_server.values.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS, Group
@@ -32,9 +32,9 @@ def create_group(tx: Tx, command: CreateGroup) -> CreatedGroup:
     if existing is not None:
         expect_same("group", existing, command)
         return CreatedGroup(existing, True)
-    group = Group(GroupId(checked(tx.next("entity"))), **vars(command), created_ms=tx.now_ms)
+    group = Group(GroupId(tx.new_id()), **vars(command), created_ms=tx.now_ms)
     registry.add_group(tx, group)
-    ensure_dead_letter_topic(tx, group)
+    registry.ensure_dead_letter_topic(tx, group)
     return CreatedGroup(group, False)
 
 

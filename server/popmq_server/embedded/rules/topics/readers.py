@@ -129,12 +129,12 @@ def note_idle(tx: Tx, where: GroupTopic, idle_ms: int, warned_ms: int) -> None:
 
 def count(tx: Tx, where: GroupTopic, **changes: int) -> None:
     """Adds to counters of one group in one topic; for a lite topic also to those of its parent, except `start`."""
-    state = tx.state
-    state.stat[where] = added(state.stat[where], changes)
-    above = (where[0], state.parent_of(where[1]))
-    if above[1] and above in state.stat:
+    stat = tx.state.stat
+    stat[where] = added(stat[where], changes)
+    parent = tx.state.parent_of(where[1])
+    if parent and (above := (where[0], parent)) in stat:
         changes.pop("start", None)
-        count(tx, above, **changes)
+        stat[above] = added(stat[above], changes)
 
 
 def count_unread(tx: Tx, where: GroupTopic, messages: int) -> None:

@@ -7,9 +7,12 @@
 This is the one module that writes these tables. Ids are never reused.
 """
 
+from popmq_server.contract.commands import CreateTopic
 from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.values.ids import TopicId, checked
+from popmq_server.values.ids import TopicId
+from popmq_server.values.limits import KEEP_MS_MAX
+from popmq_server.values.message import GIVE_UP_TOPIC, dead_letter_topic
 from popmq_server.values.records import Group, Topic, TopicStat
 
 #: Kinds in `purges`: of a topic, a group; of a lite topic, before the id of its parent; of a purged topic while groups
@@ -18,6 +21,26 @@ TOPIC, GROUP, LITE, PURGED = "topic", "group", "lite", "purged"
 
 
 # ── Topics ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def new_topic(tx: Tx, settings: CreateTopic) -> Topic:
+    """Makes a topic. `created_ms` distinguishes it from earlier ones of its name, so two never have the same."""
+    created_ms = max(tx.now_ms, tx.state.deleted_ms + 1)
+    return add_topic(tx, Topic(topic_id=TopicId(tx.new_id()), created_ms=created_ms, **vars(settings)))
+
+
+def ensure_dead_letter_topic(tx: Tx, group: Group) -> Topic:
+    """`%DLQ%group`, created with its group, or again if it was deleted; retention keeps its unfinished messages.
+
+    It has one queue, so dead letters keep their order and operators read them from the first on.
+    """
+    name = dead_letter_topic(group.name)
+    return tx.topic(name) or new_topic(tx, CreateTopic(name, 1, False, KEEP_MS_MAX))
+
+
+def ensure_give_up_topic(tx: Tx) -> Topic:
+    """The topic for half messages that were given up after all checks."""
+    return tx.topic(GIVE_UP_TOPIC) or new_topic(tx, CreateTopic(GIVE_UP_TOPIC, 1, False, KEEP_MS_MAX))
 
 
 def add_topic(tx: Tx, topic: Topic) -> Topic:
@@ -46,7 +69,7 @@ def delete_topic(tx: Tx, topic: Topic) -> None:
 
 def begin_again(tx: Tx, old: Topic) -> Topic:
     """Replaces a topic by one with its name and settings, to which its groups have to be moved."""
-    new = old._replace(topic_id=TopicId(checked(tx.next("entity"))), moving_from=old.topic_id)
+    new = old._replace(topic_id=TopicId(tx.new_id()), moving_from=old.topic_id)
     _remove(tx, old, f"{PURGED} {new.topic_id}")
     _set_moving(tx, new.topic_id, old.topic_id)
     return add_topic(tx, new)

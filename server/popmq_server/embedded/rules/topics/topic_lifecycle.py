@@ -15,10 +15,8 @@ from popmq_server.embedded.rules.topics import quotas, registry
 from popmq_server.embedded.rules.topics.topic import end_queues, flush, mark_full
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.errors import Refused, topic_not_found
-from popmq_server.values.ids import TopicId, checked
-from popmq_server.values.limits import KEEP_MS_DEFAULT, KEEP_MS_MAX
-from popmq_server.values.message import GIVE_UP_TOPIC, dead_letter_topic
-from popmq_server.values.records import Group, Topic
+from popmq_server.values.limits import KEEP_MS_DEFAULT
+from popmq_server.values.records import Topic
 
 
 def create_topic(tx: Tx, command: CreateTopic) -> CreatedTopic:
@@ -29,28 +27,7 @@ def create_topic(tx: Tx, command: CreateTopic) -> CreatedTopic:
     if existing is not None:
         expect_same("topic", existing, command)
         return CreatedTopic(existing, True)
-    return CreatedTopic(_new_topic(tx, command), False)
-
-
-def _new_topic(tx: Tx, settings: CreateTopic) -> Topic:
-    """`created_ms` distinguishes a topic from an earlier one of its name, so two never have the same."""
-    created_ms = max(tx.now_ms, tx.state.deleted_ms + 1)
-    topic = Topic(topic_id=TopicId(checked(tx.next("entity"))), created_ms=created_ms, **vars(settings))
-    return registry.add_topic(tx, topic)
-
-
-def ensure_dead_letter_topic(tx: Tx, group: Group) -> Topic:
-    """`%DLQ%group`, created with its group; retention keeps its unfinished messages, as in every topic.
-
-    It has one queue, so dead letters keep their order and operators read them from the first on.
-    """
-    name = dead_letter_topic(group.name)
-    return tx.topic(name) or _new_topic(tx, CreateTopic(name, 1, False, KEEP_MS_MAX))
-
-
-def ensure_give_up_topic(tx: Tx) -> Topic:
-    """The topic for half messages that were given up after all checks."""
-    return tx.topic(GIVE_UP_TOPIC) or _new_topic(tx, CreateTopic(GIVE_UP_TOPIC, 1, False, KEEP_MS_MAX))
+    return CreatedTopic(registry.new_topic(tx, command), False)
 
 
 def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
