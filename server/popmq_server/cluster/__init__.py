@@ -28,7 +28,8 @@
       reach               whether it is reached, for /readyz and the log
       counting            what its metrics show
 
-It imports contract/, values/, monitoring/ and popmq_remoting, and nothing of embedded/.
+A process has one engine, and the engine has one object of each part. It imports contract/, values/, monitoring/ and
+popmq_remoting, and nothing of embedded/.
 
 See docs/decisions/0051-a-gateway-keeps-nothing.md and docs/decisions/0052-the-engine-over-a-cluster.md.
 """

@@ -11,7 +11,7 @@ log = logging.getLogger("popmq.cluster")
 
 
 class Background:
-    """Work that no client waits for, so without a client's deadline. One for a process."""
+    """Work that no client waits for, so without a client's deadline."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

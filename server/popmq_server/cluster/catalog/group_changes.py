@@ -33,7 +33,7 @@ _TERMS = ("invisible_ms", "share_number", "start_from", "start_ms")
 
 
 class GroupChanges:
-    """One for a process."""
+    """Creates, changes and deletes groups."""
 
     def __init__(self, shared: Shared) -> None:
         self._brokers, self._groups, self._topics = shared.brokers, shared.groups, shared.topics

@@ -44,7 +44,7 @@ _SHOWN_S, _LOOK_S = 2.0, 0.05
 
 
 class TopicChanges:
-    """One for a process."""
+    """Creates, changes and deletes topics."""
 
     def __init__(self, shared: Shared) -> None:
         self._brokers, self._topics, self._layouts = shared.brokers, shared.topics, shared.layouts

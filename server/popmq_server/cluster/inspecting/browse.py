@@ -17,7 +17,7 @@ from popmq_server.values.message import RETRY_PREFIX
 
 
 class Pages:
-    """Reads pages of a queue for people. One for a process."""
+    """Reads pages of a queue for people."""
 
     def __init__(self, shared: Shared, retries: RetryTopics) -> None:
         self._topics, self._layouts = shared.topics, shared.layouts

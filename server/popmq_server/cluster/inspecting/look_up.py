@@ -35,7 +35,7 @@ class _Hits(NamedTuple):
 
 
 class LookUps:
-    """Looks messages up at all brokers of a topic. One for a process."""
+    """Looks messages up at all brokers of a topic."""
 
     def __init__(self, shared: Shared) -> None:
         self._brokers, self._topics, self._layouts = shared.brokers, shared.topics, shared.layouts

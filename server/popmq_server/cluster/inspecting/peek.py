@@ -27,7 +27,7 @@ PEEKED = popping.MESSAGES_MAX
 
 
 class Peeks:
-    """Reads the next messages of a group without a lease. One for a process."""
+    """Reads the next messages of a group without a lease."""
 
     def __init__(self, shared: Shared) -> None:
         self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups

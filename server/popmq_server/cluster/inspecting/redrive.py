@@ -63,7 +63,7 @@ class _Letter(NamedTuple):
 
 
 class Redrives:
-    """Redrives dead letters. One for a process."""
+    """Redrives dead letters."""
 
     def __init__(self, shared: Shared, positions: Positions, retries: RetryTopics, redelivery: Redelivery) -> None:
         self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups

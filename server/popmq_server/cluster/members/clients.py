@@ -19,7 +19,7 @@ from popmq_server.errors import Refused
 
 
 class ClientLists:
-    """One for a process."""
+    """Lists clients."""
 
     def __init__(self, shared: Shared, sessions: Sessions, producers: Producers) -> None:
         self._brokers, self._groups = shared.brokers, shared.groups

@@ -26,7 +26,7 @@ _Holder = tuple[str, str, str]
 
 
 class Locks:
-    """One for a process."""
+    """Locks queues at their brokers."""
 
     def __init__(self, shared: Shared) -> None:
         self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups

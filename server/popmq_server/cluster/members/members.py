@@ -36,7 +36,7 @@ class _Shared(NamedTuple):
 
 
 class Members:
-    """One for a process."""
+    """Knows the members of groups, and which queues each reads."""
 
     def __init__(self, shared: Shared, locks: Locks, members_max: int) -> None:
         self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups

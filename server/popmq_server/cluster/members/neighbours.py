@@ -32,7 +32,7 @@ SHOWN_S = 10.0
 
 
 class Neighbours:
-    """One for a process. `heard`: whether a client, by the name under which it holds leases, made a call here."""
+    """`heard`: whether a client, by the name under which it holds leases, made a call here."""
 
     def __init__(self, shared: Shared, heard: Callable[[str], bool]) -> None:
         self._brokers, self._background, self._heard = shared.brokers, shared.background, heard

@@ -33,7 +33,7 @@ _DONE = "CR_SUCCESS"
 
 
 class Relays:
-    """One for a process."""
+    """Asks clients of other gateways through the brokers."""
 
     def __init__(self, shared: Shared, members: Members, neighbours: Neighbours) -> None:
         self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups

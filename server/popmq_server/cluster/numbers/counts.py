@@ -39,7 +39,7 @@ _ALL = ""
 
 
 class Counts:
-    """Numbers that brokers keep, remembered for some seconds. One for a process. Names are those of the brokers."""
+    """Numbers that brokers keep, remembered for some seconds. Names are those of the brokers."""
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers

@@ -43,7 +43,7 @@ class _Pair(NamedTuple):
 
 
 class Listings:
-    """Lists topics, groups and subscriptions with their numbers. One for a process."""
+    """Lists topics, groups and subscriptions with their numbers."""
 
     def __init__(self, shared: Shared, retries: RetryTopics, waits: Waits) -> None:
         self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups

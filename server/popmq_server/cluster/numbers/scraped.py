@@ -19,7 +19,7 @@ FIRST_S = 2.0
 
 
 class Scraped:
-    """Reads numbers again and again, for scrapes. One for a process."""
+    """Reads numbers again and again, for scrapes."""
 
     def __init__(self, listings: Listings) -> None:
         self._listings = listings

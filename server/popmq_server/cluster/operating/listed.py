@@ -15,7 +15,7 @@ AGAIN_S, ANSWER_S = 2.0, 3.0
 
 
 class BrokerLists:
-    """Lists the brokers. One for a process."""
+    """Lists the brokers."""
 
     def __init__(self, shared: Shared) -> None:
         self._brokers, self._now_ms = shared.brokers, shared.now_ms

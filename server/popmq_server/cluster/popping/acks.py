@@ -47,7 +47,7 @@ class _Batch(NamedTuple):
 
 
 class Acks:
-    """Acks and changes of leases, at the broker that each handle names. One for a process."""
+    """Acks and changes of leases, at the broker that each handle names."""
 
     def __init__(self, shared: Shared, held: Held, dead: DeadLetters) -> None:
         self._brokers, self._groups, self._handles = shared.brokers, shared.groups, shared.handles

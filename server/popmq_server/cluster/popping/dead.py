@@ -26,7 +26,7 @@ USED_UP = "no attempts are left"
 
 
 class DeadLetters:
-    """Moves messages without attempts left to the dead-letter topic. One for a process."""
+    """Moves messages without attempts left to the dead-letter topic."""
 
     def __init__(self, brokers: Brokers, now_ms: Callable[[], int]) -> None:
         self._brokers, self._now_ms = brokers, now_ms

@@ -90,7 +90,7 @@ class _Caller:
 
 
 class Pops:
-    """Pops of the brokers in turn. One for a process."""
+    """Pops of the brokers in turn."""
 
     def __init__(self, shared: Shared, dead: DeadLetters, starts: Starts) -> None:
         self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups

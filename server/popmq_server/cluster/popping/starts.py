@@ -20,7 +20,7 @@ _Key = tuple[str, int, str]
 
 
 class Starts:
-    """Begins groups in topics that they have not read, and remembers which ones have begun. One for a process."""
+    """Begins groups in topics that they have not read, and remembers which ones have begun."""
 
     def __init__(self, topics: Topics, positions: Positions) -> None:
         self._topics, self._positions = topics, positions

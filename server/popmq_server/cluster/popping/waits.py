@@ -52,7 +52,7 @@ class _Line:
 
 
 class Waits:
-    """Calls that wait for messages. One for a process."""
+    """Calls that wait for messages."""
 
     def __init__(self, brokers: Brokers, parked_ms: int = PARKED_MS) -> None:
         self._brokers = brokers

@@ -24,7 +24,7 @@ PAUSE_S = 0.5
 
 
 class Availability:
-    """One for a process."""
+    """Counts the messages that a group has before it, and waits for them."""
 
     def __init__(self, shared: Shared, positions: Positions, waits: Waits) -> None:
         self._topics, self._groups, self._layouts = shared.topics, shared.groups, shared.layouts

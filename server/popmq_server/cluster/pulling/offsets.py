@@ -39,7 +39,7 @@ from popmq_server.values.records import Group, Subscription
 
 
 class Offsets:
-    """One for a process."""
+    """Reads and moves the positions of groups, and changes their modes."""
 
     def __init__(self, shared: Shared, positions: Positions, retries: RetryTopics, leftovers: Leftovers) -> None:
         self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups

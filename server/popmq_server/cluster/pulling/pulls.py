@@ -37,7 +37,7 @@ _PAUSE_S = 0.1
 
 
 class Pulls:
-    """One for a process."""
+    """Reads a queue for clients, and waits at its end."""
 
     def __init__(self, shared: Shared, positions: Positions, retries: RetryTopics) -> None:
         self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups

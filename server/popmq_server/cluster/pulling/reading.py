@@ -81,7 +81,7 @@ class Read:
 
 
 class Reader:
-    """One for a process."""
+    """Reads queues from an offset on."""
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers

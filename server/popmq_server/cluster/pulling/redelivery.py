@@ -25,7 +25,7 @@ from popmq_server.values import priority
 
 
 class Redelivery:
-    """One for a process."""
+    """Stores messages once more, for one group."""
 
     def __init__(self, shared: Shared, retries: RetryTopics) -> None:
         self._brokers, self._topics, self._layouts = shared.brokers, shared.topics, shared.layouts

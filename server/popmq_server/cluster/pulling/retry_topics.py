@@ -35,7 +35,7 @@ class RetryTopic(NamedTuple):
 
 
 class RetryTopics:
-    """One for a process."""
+    """Makes and finds the retry topics of groups that pull."""
 
     def __init__(self, shared: Shared, positions: Positions) -> None:
         self._brokers, self._topics, self._groups = shared.brokers, shared.topics, shared.groups

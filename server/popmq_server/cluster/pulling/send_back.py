@@ -43,7 +43,7 @@ class _Found:
 
 
 class SendBacks:
-    """One for a process."""
+    """Takes back messages that a pulling group failed to process."""
 
     def __init__(self, shared: Shared, retries: RetryTopics, redelivery: Redelivery, dead: DeadLetters) -> None:
         self._topics, self._groups, self._layouts = shared.topics, shared.groups, shared.layouts

@@ -50,7 +50,7 @@ class _Mean(NamedTuple):
 
 
 class Sizes:
-    """One for a process."""
+    """Estimates the bytes that a group has before it."""
 
     def __init__(self, brokers: Brokers) -> None:
         self._reader = Reader(brokers)

@@ -23,7 +23,7 @@ _ELSEWHERE = frozenset(
 
 
 class Placing:
-    """Chooses broker and queue of each send. One for a process. `is_silent`: whether a broker lets calls wait."""
+    """Chooses broker and queue of each send. `is_silent`: whether a broker lets calls wait."""
 
     def __init__(self, is_silent: Callable[[str], bool]) -> None:
         self._is_silent = is_silent

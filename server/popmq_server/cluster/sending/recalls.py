@@ -13,7 +13,7 @@ from popmq_server.errors import Refused
 
 
 class Recalls:
-    """Recalls delayed messages. One for a process."""
+    """Recalls delayed messages."""
 
     def __init__(self, shared: Shared) -> None:
         self._brokers, self._topics = shared.brokers, shared.topics

@@ -51,7 +51,7 @@ class Numbered(NamedTuple):
 
 
 class Sends:
-    """Carries out Send. One for a process."""
+    """Carries out Send."""
 
     def __init__(self, shared: Shared) -> None:
         self._brokers, self._topics, self._layouts = shared.brokers, shared.topics, shared.layouts

@@ -49,7 +49,7 @@ class _Outcome(NamedTuple):
 
 
 class Ends:
-    """One for a process."""
+    """Commits transactions, and rolls them back."""
 
     def __init__(self, shared: Shared) -> None:
         self._brokers, self._topics, self._layouts = shared.brokers, shared.topics, shared.layouts
