@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from popmq_remoting import Cluster, Credentials, Request, RequestCode, TlsMode
-from popmq_server.cluster.gateway.access import ReplacedFiles, cluster_settings, credentials, handle_secrets
+from popmq_server.cluster.access import ReplacedFiles, cluster_settings, credentials, handle_secrets
 from popmq_server.cluster.signed.secrets import Secrets
 from popmq_server.errors import StartError
 from popmq_server.options import Options

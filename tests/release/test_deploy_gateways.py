@@ -15,7 +15,7 @@ from harness.broker_process import own_port
 from harness.gateway_process import GatewayProcess
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import SystemClock
-from popmq_server.cluster.gateway.access import credentials
+from popmq_server.cluster.access import credentials
 from popmq_server.cluster.promises import WEAKER
 from popmq_server.options import METRICS_PORT, PORT, TLS_PORT, Options
 from popmq_server.process.running import EXIT_CONFIG

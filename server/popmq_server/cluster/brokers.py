@@ -17,7 +17,7 @@ from popmq_remoting import CALLS, Cluster, RemotingError, Request, Response, Res
 from popmq_remoting.errors import BrokerRefused
 from popmq_remoting.requests import name_server, topics
 from popmq_server.cluster import names
-from popmq_server.cluster.catalog.features import Facts, Features
+from popmq_server.cluster.features import Facts, Features
 from popmq_server.cluster.refusals import Asked, refusal
 from popmq_server.contract.deadline import remaining_s
 from popmq_server.errors import Refused, topic_not_found, unavailable

@@ -14,9 +14,10 @@ from typing import Any, cast
 from popmq_remoting import Cluster, Request, RequestCode, Response
 from popmq_remoting.connection.link import OnRequest
 from popmq_server.cluster import promises
-from popmq_server.cluster.catalog.features import lacking
 from popmq_server.cluster.catalog.group_changes import BY_GROUP_CHANGES, GroupChanges
+from popmq_server.cluster.catalog.positions import Positions
 from popmq_server.cluster.catalog.topic_changes import BY_TOPIC_CHANGES, TopicChanges
+from popmq_server.cluster.features import lacking
 from popmq_server.cluster.inspecting.browse import BY_PAGES, Pages
 from popmq_server.cluster.inspecting.look_up import BY_LOOK_UPS, LookUps
 from popmq_server.cluster.inspecting.peek import BY_PEEKS, Peeks
@@ -35,7 +36,6 @@ from popmq_server.cluster.popping.sessions import BY_SESSION_LEASES, Heard, Sess
 from popmq_server.cluster.popping.starts import Starts
 from popmq_server.cluster.pulling.available import Availability
 from popmq_server.cluster.pulling.offsets import BY_OFFSETS, Offsets
-from popmq_server.cluster.pulling.positions import Positions
 from popmq_server.cluster.pulling.pulls import Pulls
 from popmq_server.cluster.pulling.redelivery import Redelivery
 from popmq_server.cluster.pulling.retry_topics import RetryTopics
@@ -102,6 +102,7 @@ class ClusterEngine:
         cluster.introduce(self.producers.heartbeat, self._answer)
         self.ends = Ends(shared)
         self._info = promises.info()
+        catalog = shared.brokers, shared.topics, shared.groups, shared.layouts
         self._handlers = {
             **_bound(self.sends, BY_SENDS),
             **_bound(self.acks, BY_ACKS),
@@ -118,8 +119,8 @@ class ClusterEngine:
             **_bound(LookUps(shared), BY_LOOK_UPS),
             **_bound(Pages(shared, retries), BY_PAGES),
             **_bound(SendBacks(shared, retries, redelivery, dead), BY_SEND_BACKS),
-            **_bound(TopicChanges(shared), BY_TOPIC_CHANGES),
-            **_bound(GroupChanges(shared), BY_GROUP_CHANGES),
+            **_bound(TopicChanges(*catalog), BY_TOPIC_CHANGES),
+            **_bound(GroupChanges(*catalog, shared.now_ms), BY_GROUP_CHANGES),
             **_bound(self.listings, BY_LISTINGS),
             **_bound(self._broker_lists, BY_BROKERS),
         }

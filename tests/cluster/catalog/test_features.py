@@ -4,7 +4,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_remoting.codes import RequestCode, ResponseCode
-from popmq_server.cluster.catalog.features import version_of
+from popmq_server.cluster.features import version_of
 from popmq_server.contract import commands as do
 from popmq_server.contract.commands import Place
 from popmq_server.contract.limited import limited

@@ -17,10 +17,11 @@ from popmq_remoting.requests import groups, topics
 from popmq_remoting.requests.groups import GroupConfig
 from popmq_remoting.requests.topics import TopicConfig
 from popmq_server.cluster import names
-from popmq_server.cluster.brokers import succeeded, whole
-from popmq_server.cluster.catalog.groups import GroupTerms, group_of
+from popmq_server.cluster.brokers import Brokers, succeeded, whole
+from popmq_server.cluster.catalog.groups import Groups, GroupTerms, group_of
+from popmq_server.cluster.catalog.layouts import Layouts
+from popmq_server.cluster.catalog.topics import Topics
 from popmq_server.cluster.refusals import Asked
-from popmq_server.cluster.shared import Shared
 from popmq_server.contract import commands as do
 from popmq_server.contract.changes import expect_same
 from popmq_server.contract.commands import CreatedGroup
@@ -35,10 +36,11 @@ _TERMS = ("invisible_ms", "share_number", "start_from", "start_ms")
 class GroupChanges:
     """Creates, changes and deletes groups."""
 
-    def __init__(self, shared: Shared) -> None:
-        self._brokers, self._groups, self._topics = shared.brokers, shared.groups, shared.topics
-        self._layouts = shared.layouts
-        self._now_ms: Callable[[], int] = shared.now_ms
+    def __init__(
+        self, brokers: Brokers, topics: Topics, groups: Groups, layouts: Layouts, now_ms: Callable[[], int]
+    ) -> None:
+        self._brokers, self._topics, self._groups, self._layouts = brokers, topics, groups, layouts
+        self._now_ms = now_ms
 
     async def create(self, command: do.CreateGroup) -> CreatedGroup:
         """Raises Refused INVALID_FIELD, ALREADY_EXISTS, UNAVAILABLE."""

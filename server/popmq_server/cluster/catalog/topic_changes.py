@@ -17,20 +17,22 @@ from popmq_remoting.requests import topics
 from popmq_remoting.requests.topics import TopicConfig
 from popmq_server.clock import pause
 from popmq_server.cluster import layout, names
-from popmq_server.cluster.brokers import succeeded, whole
-from popmq_server.cluster.catalog.features import PRIORITIES
+from popmq_server.cluster.brokers import Brokers, succeeded, whole
+from popmq_server.cluster.catalog.groups import Groups
+from popmq_server.cluster.catalog.layouts import Layouts
 from popmq_server.cluster.catalog.topics import (
     PERMISSIONS,
     TYPE_ATTRIBUTE,
     KnownTopic,
+    Topics,
     having,
     known_topic,
     queues_of,
     unanswered,
 )
+from popmq_server.cluster.features import PRIORITIES
 from popmq_server.cluster.layout import Layout
 from popmq_server.cluster.refusals import Asked
-from popmq_server.cluster.shared import Shared
 from popmq_server.contract import commands as do
 from popmq_server.contract.changes import check_topic_changes, expect_same
 from popmq_server.contract.commands import CreatedTopic
@@ -46,9 +48,8 @@ _SHOWN_S, _LOOK_S = 2.0, 0.05
 class TopicChanges:
     """Creates, changes and deletes topics."""
 
-    def __init__(self, shared: Shared) -> None:
-        self._brokers, self._topics, self._layouts = shared.brokers, shared.topics, shared.layouts
-        self._groups = shared.groups
+    def __init__(self, brokers: Brokers, topics: Topics, groups: Groups, layouts: Layouts) -> None:
+        self._brokers, self._topics, self._groups, self._layouts = brokers, topics, groups, layouts
         self._loop = asyncio.get_running_loop()
 
     # ── Create ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,8 +8,8 @@ import socket
 from popmq_remoting import Cluster
 from popmq_remoting.errors import BadFormat
 from popmq_server.clock import Clock, stopwatch
+from popmq_server.cluster.access import ReplacedFiles, cluster_settings, handle_secrets
 from popmq_server.cluster.engine import ClusterEngine
-from popmq_server.cluster.gateway.access import ReplacedFiles, cluster_settings, handle_secrets
 from popmq_server.cluster.gateway.counting import broker_numbers, counted, members, parked
 from popmq_server.cluster.gateway.reach import Reach
 from popmq_server.cluster.numbers.scraped import Scraped

@@ -19,13 +19,13 @@ from popmq_remoting.messages.stored import StoredMessage
 from popmq_remoting.requests import popping, pulling
 from popmq_server.cluster import names
 from popmq_server.cluster.brokers import in_lanes
+from popmq_server.cluster.catalog.positions import Positions, position
 from popmq_server.cluster.catalog.topics import KnownTopic
 from popmq_server.cluster.layout import QueuePlace
 from popmq_server.cluster.messages import own
 from popmq_server.cluster.messages.dead_letters import Failure as Origin
 from popmq_server.cluster.messages.dead_letters import redriven, sent_back
 from popmq_server.cluster.messages.to_broker import BrokerMessage
-from popmq_server.cluster.pulling.positions import Positions, position
 from popmq_server.cluster.pulling.reading import Reader
 from popmq_server.cluster.pulling.redelivery import Redelivery
 from popmq_server.cluster.pulling.retry_topics import RetryTopics

@@ -17,8 +17,8 @@ from popmq_remoting import Request, Response, ResponseCode
 from popmq_remoting.requests import bodies, groups, topics
 from popmq_remoting.requests.topics import TopicConfig
 from popmq_server.cluster.brokers import Brokers, whole
+from popmq_server.cluster.catalog.positions import Ends
 from popmq_server.cluster.layout import QueuePlace
-from popmq_server.cluster.pulling.positions import Ends
 from popmq_server.cluster.refusals import Asked
 from popmq_server.cluster.remembered import Remembered
 from popmq_server.errors import Refused

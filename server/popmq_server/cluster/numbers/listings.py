@@ -18,12 +18,12 @@ from popmq_remoting.requests import bodies, name_server
 from popmq_remoting.requests.topics import TopicConfig
 from popmq_server.cluster import layout, names
 from popmq_server.cluster.brokers import in_lanes
+from popmq_server.cluster.catalog.positions import Ends
 from popmq_server.cluster.catalog.topics import known_topic, queues_of
 from popmq_server.cluster.layout import Layout, QueuePlace
 from popmq_server.cluster.numbers.counts import LISTED_S, NAMED_S, Counts, GroupTable
 from popmq_server.cluster.numbers.disks import fullest
 from popmq_server.cluster.popping.waits import Waits
-from popmq_server.cluster.pulling.positions import Ends
 from popmq_server.cluster.pulling.retry_topics import RetryTopics
 from popmq_server.cluster.refusals import Asked, refusal
 from popmq_server.cluster.remembered import Remembered

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from popmq_remoting.routing.route import MASTER
-from popmq_server.cluster.catalog.features import FLOOR, RECALLS, Facts, version_of
+from popmq_server.cluster.features import FLOOR, RECALLS, Facts, version_of
 from popmq_server.cluster.operating.survey import Seen
 
 #: A clock that is further away than this makes times of delayed messages, and of listings, wrong by as much.

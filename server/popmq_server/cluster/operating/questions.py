@@ -10,10 +10,10 @@ from popmq_remoting.errors import BadFormat
 from popmq_remoting.requests import name_server
 from popmq_server.clock import SystemClock
 from popmq_server.cluster import layout, names
+from popmq_server.cluster.access import cluster_settings
 from popmq_server.cluster.brokers import Brokers
 from popmq_server.cluster.catalog.layouts import Layouts, queues_of
 from popmq_server.cluster.catalog.topics import Topics
-from popmq_server.cluster.gateway.access import cluster_settings
 from popmq_server.cluster.operating.judging import Finding, findings
 from popmq_server.cluster.operating.survey import Seen, survey
 from popmq_server.errors import Refused, StartError, invalid

@@ -10,9 +10,9 @@ import asyncio
 import contextvars
 import functools
 
+from popmq_server.cluster.catalog.positions import Positions
 from popmq_server.cluster.catalog.topics import KnownTopic, Topics
 from popmq_server.cluster.layout import QueuePlace
-from popmq_server.cluster.pulling.positions import Positions
 from popmq_server.values.records import Group
 
 #: A group, the time of its creation, and a topic.

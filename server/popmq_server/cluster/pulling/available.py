@@ -8,10 +8,10 @@ import asyncio
 
 from popmq_server.clock import pause
 from popmq_server.cluster import names
+from popmq_server.cluster.catalog.positions import Positions, position
 from popmq_server.cluster.catalog.topics import KnownTopic
 from popmq_server.cluster.layout import QueuePlace
 from popmq_server.cluster.popping.waits import LineKey, Waits
-from popmq_server.cluster.pulling.positions import Positions, position
 from popmq_server.cluster.pulling.pulls import refuse_lite
 from popmq_server.cluster.shared import Shared
 from popmq_server.contract.commands import Available, Position, Ready

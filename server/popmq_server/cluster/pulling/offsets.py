@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from popmq_remoting.requests import groups
 from popmq_server.cluster import names
 from popmq_server.cluster.brokers import in_lanes, succeeded
+from popmq_server.cluster.catalog.positions import Positions, position
 from popmq_server.cluster.catalog.topics import KnownTopic
 from popmq_server.cluster.layout import QueuePlace
-from popmq_server.cluster.pulling.positions import Positions, position
 from popmq_server.cluster.pulling.pulls import refuse_lite
 from popmq_server.cluster.pulling.retry_topics import RetryTopics
 from popmq_server.cluster.pulling.send_back import Leftovers

@@ -14,9 +14,9 @@ from dataclasses import replace
 from popmq_remoting import WAITS
 from popmq_remoting.requests.pulling import PulledQueue
 from popmq_server.clock import pause
+from popmq_server.cluster.catalog.positions import Positions
 from popmq_server.cluster.catalog.topics import KnownTopic
 from popmq_server.cluster.layout import QueuePlace
-from popmq_server.cluster.pulling.positions import Positions
 from popmq_server.cluster.pulling.reading import Read, Reader, Reading
 from popmq_server.cluster.pulling.retry_topics import RetryTopics
 from popmq_server.cluster.shared import Shared

@@ -14,9 +14,9 @@ from popmq_remoting.requests import topics
 from popmq_remoting.requests.topics import TopicConfig
 from popmq_server.cluster import names
 from popmq_server.cluster.brokers import succeeded
+from popmq_server.cluster.catalog.positions import Ends, Positions, position
 from popmq_server.cluster.catalog.topics import KnownTopic
 from popmq_server.cluster.layout import QueuePlace
-from popmq_server.cluster.pulling.positions import Ends, Positions, position
 from popmq_server.cluster.refusals import Asked, refusal
 from popmq_server.cluster.sending import message_groups
 from popmq_server.cluster.shared import Shared

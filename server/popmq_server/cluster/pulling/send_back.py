@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from popmq_remoting.messages import properties
 from popmq_remoting.messages.stored import StoredMessage
 from popmq_server.cluster.brokers import in_lanes
+from popmq_server.cluster.catalog.positions import Positions
 from popmq_server.cluster.catalog.topics import KnownTopic
 from popmq_server.cluster.messages import own
 from popmq_server.cluster.messages.dead_letters import Death, Failure, redriven, sent_back
 from popmq_server.cluster.popping.dead import DeadLetters
-from popmq_server.cluster.pulling.positions import Positions
 from popmq_server.cluster.pulling.pulls import refuse_lite
 from popmq_server.cluster.pulling.reading import Reader
 from popmq_server.cluster.pulling.redelivery import Redelivery
