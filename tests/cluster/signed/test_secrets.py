@@ -3,6 +3,7 @@
 import base64
 import itertools
 import pathlib
+import string
 
 import pytest
 from hypothesis import given
@@ -73,6 +74,17 @@ def test_a_text_with_any_character_changed_is_refused(content: bytes, data: st.D
 def test_any_other_text_is_refused(text: str) -> None:
     with pytest.raises(BadText):
         Secrets([OLD]).open(b"kind", text)
+
+
+@pytest.mark.parametrize("length", range(1, 7))
+def test_of_the_texts_that_are_read_as_the_same_bytes_only_the_signed_one_is_accepted(length: int) -> None:
+    secrets = Secrets([OLD])
+    text = secrets.sign(b"kind", b"c" * length).decode()
+    assert secrets.open(b"kind", text) == b"c" * length
+    for last in string.ascii_letters + string.digits + "-_":
+        if last != text[-1]:
+            with pytest.raises(BadText):
+                secrets.open(b"kind", text[:-1] + last)
 
 
 def test_while_secrets_rotate_all_gateways_read_each_others_texts() -> None:
