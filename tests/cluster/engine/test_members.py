@@ -132,6 +132,16 @@ async def test_a_client_that_reads_in_the_other_mode_alone_gets_no_queues_and_ta
 
 
 @jumping
+async def test_a_client_has_queues_as_soon_as_its_group_is_switched_to_the_mode_in_which_it_reads() -> None:
+    async with FakeCluster() as fake, gateway(fake) as engine:
+        created(fake)
+        await beat(engine, "one", mode="PULL")
+        assert await assigned(engine, "one") == Assignment(True, False, (), "POP")
+        await pulling(engine)
+        assert await assigned(engine, "one") == Assignment(True, False, (0, 1), "PULL")
+
+
+@jumping
 async def test_a_broadcast_reader_reads_all_queues_without_a_session() -> None:
     async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine:
         created(fake)

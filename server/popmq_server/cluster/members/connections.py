@@ -57,6 +57,12 @@ class MemberConnections:
                 action="start another gateway, or the operator raises --member-connections",
             )
 
+    def reads(self, client: str, group: str, topic: str) -> bool:
+        """Whether brokers know the client as a member that reads a topic. Group and topic: as brokers call them."""
+        member = self._members.get(client)
+        membership = member.groups.get(group) if member else None
+        return membership is not None and any(each.topic == topic for each in membership.subscriptions)
+
     async def join(self, client: str, membership: Membership) -> None:
         """Each master that answers knows the client as a member when this returns. Raises Refused UNAVAILABLE."""
         member = self._members.setdefault(client, _Member(client, self._kind))

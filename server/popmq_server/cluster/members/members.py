@@ -10,6 +10,7 @@ all members of a group share the queues of each of its topics, so they have to r
 """
 
 import hashlib
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from popmq_remoting.requests import members
@@ -17,7 +18,7 @@ from popmq_remoting.requests.members import Membership, MemberSubscription
 from popmq_server.cluster import names
 from popmq_server.cluster.members.connections import MemberConnections
 from popmq_server.cluster.members.locks import Locks
-from popmq_server.cluster.members.sessions import Key, Sessions
+from popmq_server.cluster.members.sessions import Key, Session, Sessions
 from popmq_server.cluster.refusals import Asked
 from popmq_server.cluster.shared import Shared
 from popmq_server.contract.commands import Assignment, AssignmentOf, Heartbeat
@@ -48,13 +49,16 @@ class Members:
     async def heartbeat(self, beat: Heartbeat) -> int:
         """The version of the group's assignments. Raises Refused."""
         group, key = await self._groups.get(beat.group), (beat.group, beat.client)
-        topics = [each for name in sorted(beat.topics) if (each := await self._shared(group, name)) is not None]
+        topics = await self._all_shared(group, beat.topics)
         if beat.goodbye:
             self.sessions.end(key)
             await self._leave(key)
         else:
             await self._renew(beat, topics)
         return await self._version(group, topics) if beat.versioned else 0
+
+    async def _all_shared(self, group: Group, topics: Iterable[str]) -> list[_Shared]:
+        return [each for name in sorted(topics) if (each := await self._shared(group, name)) is not None]
 
     async def _shared(self, group: Group, topic: str) -> _Shared | None:
         """A topic that need not exist."""
@@ -64,17 +68,29 @@ class Members:
 
     async def _renew(self, beat: Heartbeat, topics: list[_Shared]) -> None:
         """A client that reads in the other mode alone is no member: it would get queues that it does not read."""
-        known = names.broker_group(beat.group)
         read = [each for each in topics if beat.only.get(each.topic, each.mode) == each.mode]
         if read:
             self.connections.check_room(beat.client)
         self.sessions.renew((beat.group, beat.client), beat.topics, beat.only, beat.asks)
-        if not read:
-            await self.connections.leave(beat.client, known)
-            return
+        if read:
+            await self._join((beat.group, beat.client), read)
+        else:
+            await self.connections.leave(beat.client, names.broker_group(beat.group))
+
+    async def _join(self, key: Key, read: list[_Shared]) -> None:
+        group, client = key
         kind = "CONSUME_PASSIVELY" if any(each.mode == "PULL" for each in read) else "CONSUME_POP"
         subscriptions = tuple(MemberSubscription(names.broker_topic(each.topic)) for each in read)
-        await self.connections.join(beat.client, Membership(known, subscriptions, kind))
+        await self.connections.join(client, Membership(names.broker_group(group), subscriptions, kind))
+
+    async def _expect_member(self, key: Key, session: Session, group: Group, topic: str) -> None:
+        """Makes it a member that reads this topic, where its group was switched after its last heartbeat."""
+        name, client = key
+        if self.connections.reads(client, names.broker_group(name), names.broker_topic(topic)):
+            return
+        self.connections.check_room(client)
+        topics = await self._all_shared(group, session.topics)
+        await self._join(key, [each for each in topics if session.reads(each.topic, each.mode)])
 
     async def _leave(self, key: Key) -> None:
         group, client = key
@@ -120,7 +136,8 @@ class Members:
         queues = 1 if is_retry else len(await self._layouts.of(topic))
         if asked.broadcast:
             return Assignment(True, True, tuple(range(queues)), how.mode)
-        session = self.sessions.get((asked.group, asked.client))
+        key = (asked.group, asked.client)
+        session = self.sessions.get(key)
         if session is not None and read in session.topics and not session.reads(read, how.mode):
             return Assignment(True, False, (), how.mode)  # it waits until the group is switched back
         if session is not None and read not in session.topics:
@@ -128,6 +145,8 @@ class Members:
         share_number = how.share_number or group.share_number
         if not how.pulls and not share_number:
             return Assignment(True, True, ())
+        if session is not None:
+            await self._expect_member(key, session, group, read)
         ids = await self.ids(group.name)
         if how.pulls:
             return allocate(queues, ids, asked.client, asked.strategy)
