@@ -18,6 +18,8 @@ from popmq_remoting.wire.command import Request, Response, request
 MESSAGES_MAX = 32
 #: Answers of a pop without messages: none is there, or the wait is over.
 EMPTY = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT)
+#: In the remark of a POLLING_TIMEOUT that says nothing of messages: by the broker's clock the pop was made too long ago.
+_TOO_OLD = "timeout too much"
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,15 @@ class BrokerPop:
 
 
 class PopOutcome(NamedTuple):
-    """What a pop took; `rest`: messages that are left in the queues that it looked at."""
+    """What a pop took; `rest`: messages that are left in the queues that it looked at.
+
+    `is_too_old`: the broker did not look, since its clock is further ahead than `born_ms` says.
+    """
 
     rows: list[infos.PoppedMessage]
     pop_ms: int
     rest: int
+    is_too_old: bool = False
 
 
 def pop(asked: BrokerPop) -> Request:
@@ -73,7 +79,7 @@ def pop(asked: BrokerPop) -> Request:
 def popped(answer: Response, broker: str) -> PopOutcome:
     """The messages with their handles; none if there is none. Raises BrokerRefused, BadFormat."""
     if answer.code in EMPTY:
-        return PopOutcome([], answer.number("popTime", 0), answer.number("restNum", 0))
+        return PopOutcome([], answer.number("popTime", 0), answer.number("restNum", 0), _TOO_OLD in answer.remark)
     answer.expect()
     fields = answer.fields
     said = infos.PopInfos(

@@ -230,6 +230,22 @@ async def test_a_broker_that_answers_waits_at_once_is_asked_a_few_times_a_second
 
 
 @jumping
+async def test_pops_go_on_after_the_clock_of_a_broker_was_set_and_a_wrong_one_is_named() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        log = fake.brokers["a"].log
+        plain_ms = log.now_ms
+        for ahead_ms in (0, 60_000, -60_000, 60_000):
+            log.now_ms = lambda ahead_ms=ahead_ms: plain_ms() + ahead_ms
+            await send(engine, message())
+            assert bodies(await pop(engine, invisible_ms=3_600_000)) == [b"1"]
+        log.now_ms = lambda: plain_ms() + 3_600_000
+        with pytest.raises(Refused) as caught:
+            await pop(engine)
+        assert (caught.value.code, "clock of broker a" in caught.value.message) == ("UNAVAILABLE", True)
+
+
+@jumping
 async def test_a_refused_batch_of_acks_is_asked_for_one_by_one() -> None:
     async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
         created(fake)

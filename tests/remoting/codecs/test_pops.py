@@ -84,7 +84,7 @@ def test_messages_get_their_handles_from_the_answer_by_kind_and_queue() -> None:
         )
     )
     answer = answer_of(body, startOffsetInfo="0 0 7;0 1 4", msgOffsetInfo="0 0 7,9;0 1 4")
-    rows, pop_ms, rest = popping.popped(answer, "broker-a")
+    rows, pop_ms, rest, _ = popping.popped(answer, "broker-a")
     assert [row.handle.text() for row in rows] == [
         "7 5000 60000 3 0 broker-a 0 7",
         "4 5000 60000 3 0 broker-a 1 4",
@@ -109,9 +109,14 @@ def test_attempts_of_ordered_messages_are_counted_by_the_broker_for_each_message
     assert [row.attempt for row in popping.popped(answer, "b").rows] == [4, 2]
 
 
+def test_a_pop_that_was_made_too_long_ago_by_the_brokers_clock_is_told_from_an_empty_one() -> None:
+    said = Response(210, "the broker[10.0.0.1] pop message is timeout too much")
+    assert popping.popped(said, "b").is_too_old
+
+
 @pytest.mark.parametrize("code", [19, 210])
 def test_a_pop_without_messages_has_none_whatever_its_header_says(code: int) -> None:
-    assert popping.popped(Response(code), "b") == ([], 0, 0)
+    assert popping.popped(Response(code), "b") == popping.PopOutcome([], 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ class Pops:
             return refusal
         born_ms = int(fields["bornTime"])
         if (born_ms == 0 and self._acl) or (born_ms and self._log.now_ms() - born_ms - poll_ms > 500):
-            return Response(ResponseCode.POLLING_TIMEOUT, "the polling time is over")
+            return Response(ResponseCode.POLLING_TIMEOUT, "the broker[127.0.0.1] pop message is timeout too much")
         if int(fields["maxMsgNums"]) > 32:
             return Response(ResponseCode.INVALID_PARAMETER, "at most 32")
         response = self._popped(request)

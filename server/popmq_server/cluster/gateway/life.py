@@ -36,12 +36,15 @@ class ClusterLife:
         secrets = handle_secrets(self._options)
         settings = cluster_settings(self._options, f"{socket.gethostname()}@{os.getpid()}@popmq")
         try:
-            self._cluster = Cluster(settings, observe=lambda called: counted(called, self._counts))
+            # A step of the wall clock would make what was learnt of the brokers' clocks wrong.
+            self._cluster = Cluster(
+                settings, now_ms=self._clock.now_ms, observe=lambda called: counted(called, self._counts)
+            )
         except BadFormat as error:
             raise StartError(str(error)) from None
         options = self._options
         self.engine = ClusterEngine(
-            self._cluster, secrets, self._clock.wall_ms, options.cluster, options.member_connections
+            self._cluster, secrets, self._clock.now_ms, options.cluster, options.member_connections
         )
         self._files = ReplacedFiles(options, self._cluster, secrets)
         self._reach = Reach(self.engine.shared.brokers, options.namesrv, options.cluster, stopwatch, self.engine.learn)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from popmq_remoting.errors import DeadlineOver
 from popmq_remoting.requests import popping
 from popmq_remoting.requests.popping import MESSAGES_MAX, BrokerPop, PopOutcome
+from popmq_remoting.routing.broker_clock import UNLEARNT_MS
 from popmq_server.cluster import names
 from popmq_server.cluster.brokers import CALL_S
 from popmq_server.cluster.collecting import Collector, Share, packed
@@ -19,6 +20,10 @@ from popmq_server.cluster.popping.sessions import given_back
 from popmq_server.cluster.refusals import Asked, refusal
 from popmq_server.cluster.shared import Shared
 from popmq_server.cluster.signed.handles import SignedDelivery
+from popmq_server.errors import unavailable
+
+
+_CLOCKS_MIN = UNLEARNT_MS // 60_000
 
 
 class PopKey(NamedTuple):
@@ -69,7 +74,7 @@ class BrokerPops:
 
     async def _together(self, key: PopKey, wanted: Sequence[int]) -> list[PopOutcome]:
         """The outcomes of callers that want so many messages each."""
-        rows, pop_ms, rest = await self._asked(key, sum(wanted))
+        rows, pop_ms, rest, _ = await self._asked(key, sum(wanted))
         outcomes = []
         for messages_max in wanted:
             outcomes.append(PopOutcome(rows[:messages_max], pop_ms, rest))
@@ -77,6 +82,18 @@ class BrokerPops:
         return outcomes
 
     async def _asked(self, key: PopKey, messages_max: int) -> PopOutcome:
+        """If a clock has been set since it was learnt, it is learnt anew. Raises Refused."""
+        outcome = await self._asked_once(key, messages_max)
+        if outcome.is_too_old:
+            self._brokers.cluster.clock(key.broker).forget()
+            outcome = await self._asked_once(key, messages_max)
+        if outcome.is_too_old:
+            refused = unavailable(f"the clock of broker {key.broker} is more than {_CLOCKS_MIN} minutes ahead of ours")
+            refused.action = "the operator sets the clocks of the gateway and of the broker, best by NTP"
+            raise refused
+        return outcome
+
+    async def _asked_once(self, key: PopKey, messages_max: int) -> PopOutcome:
         clock, asked_ms = self._brokers.cluster.clock(key.broker), self._now_ms()
         request = popping.pop(
             BrokerPop(
