@@ -239,6 +239,8 @@ def _given(options: dict[str, Any], **names: str) -> dict[str, Any]:
 
 
 def _retention(retention: popmq.Retention) -> str:
+    if not retention.keep:  # the engine's own, which it does not know
+        return "–"
     most = f", at most {size(retention.max_bytes)}" if retention.max_bytes else ""
     return f"{seconds(retention.keep)} {'by age' if retention.by_age else 'after all groups'}{most}"
 
