@@ -37,7 +37,9 @@ class Remembered(Generic[K, V]):
         self._read = read
         self._loop = asyncio.get_running_loop()
         self._entries: dict[K, _Entry[V]] = {}
+        #: The reads that later askers wait for too, and all reads.
         self._reading: dict[K, asyncio.Task[V]] = {}
+        self._tasks: set[asyncio.Task[V]] = set()
 
     async def get(self, key: K, within_s: float | None = None) -> V:
         """Raises Refused if nothing is known, and nothing can be read. `within_s`: how old it may be, instead."""
@@ -51,6 +53,7 @@ class Remembered(Generic[K, V]):
             # Without the deadline of the call that happens to ask first: others wait for it too.
             task = self._loop.create_task(self._ask(key), context=contextvars.Context())
             self._reading[key] = task
+            self._tasks.add(task)
             task.add_done_callback(functools.partial(self._asked, key))
         if entry is not None and entry.value is not None and age_s < stale_s:
             return entry.value
@@ -74,8 +77,9 @@ class Remembered(Generic[K, V]):
             del self._entries[next(iter(self._entries))]
 
     def forget(self, key: K) -> None:
-        """Drops a value: an answer showed that it may be wrong."""
+        """Drops a value: an answer showed that it may be wrong. What is being read may be older than that answer."""
         self._entries.pop(key, None)
+        self._reading.pop(key, None)
 
     def doubt(self, key: K) -> None:
         """As `forget`, but a value read a moment ago stays; else a broker that always answers so costs a read each."""
@@ -91,17 +95,20 @@ class Remembered(Generic[K, V]):
             if entry is not None and refused.retryable:  # served on, and asked for again in the background
                 self._entries[key] = entry._replace(read_s=self._loop.time() - FRESH_S)
             else:
-                self.forget(key)
+                self._entries.pop(key, None)
             raise
-        self.put(key, value)
+        if self._reading.get(key) is asyncio.current_task():
+            self.put(key, value)
         return value
 
     def _asked(self, key: K, task: "asyncio.Task[V]") -> None:
-        del self._reading[key]
+        self._tasks.discard(task)
+        if self._reading.get(key) is task:
+            del self._reading[key]
         if not task.cancelled():
             task.exception()  # whoever asked may have gone, or had an older value
 
     def close(self) -> None:
         """Ends what is being read."""
-        for task in list(self._reading.values()):
+        for task in list(self._tasks):
             task.cancel()

@@ -56,6 +56,21 @@ async def test_a_topic_has_the_ends_of_its_queues_by_their_numbers_and_what_is_n
 
 
 @jumping
+async def test_a_list_shows_what_this_gateway_has_just_made_changed_or_deleted() -> None:
+    async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine:
+        seen = [[row.topic.name for row in await topics(engine)]]
+        await engine.execute(ORDERS)
+        seen.append([f"{row.topic.name} {row.topic.queues}" for row in await topics(engine)])
+        reading = asyncio.ensure_future(topics(engine))
+        await engine.execute(do.UpdateTopic(TOPIC, 6, None))
+        await reading
+        seen.append([f"{row.topic.name} {row.topic.queues}" for row in await topics(engine)])
+        await engine.execute(do.DeleteTopic(TOPIC))
+        seen.append([row.topic.name for row in await topics(engine)])
+        assert seen == [[], [f"{TOPIC} 4"], [f"{TOPIC} 6"], []]
+
+
+@jumping
 async def test_topics_are_listed_by_name_in_pages_without_those_of_brokers_and_gateways() -> None:
     async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine:
         for name in ("e", "b.x", "d"):

@@ -106,7 +106,7 @@ class GroupChanges:
         for topic in sorted(_of_group(known, every, {name for table in tables for name in table})):
             await self._brokers.remove_topic(topic)
         await self._layouts.remove(names.shown(dead_letter_topic(known)))
-        self._topics.forget(names.shown(dead_letter_topic(known)))
+        self._topics.changed(names.shown(dead_letter_topic(known)))
         await self._groups.remove_terms(command.name)
         self._groups.changed()
 

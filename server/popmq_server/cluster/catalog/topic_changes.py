@@ -122,7 +122,7 @@ class TopicChanges:
             if (route and configs.keys() <= route.queues.keys()) or self._loop.time() >= until_s:
                 break
             await pause(_LOOK_S)
-        self._topics.forget(topic.name)
+        self._topics.changed(topic.name)
 
     # ── Update ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -154,6 +154,7 @@ class TopicChanges:
         whole_layout = planned.appended(counts)
         if len(whole_layout) > len(planned):
             await self._layouts.write(topic, whole_layout)
+            self._topics.changed(topic.name)
         settings = topic.settings._replace(queues=len(whole_layout))
         return settings._replace(permission=str(permission)) if permission else settings
 
@@ -173,7 +174,7 @@ class TopicChanges:
             await self._brokers.remove_topic(hidden)
         await self._brokers.remove_topic(broker_name)
         await self._layouts.remove(command.name)
-        self._topics.forget(command.name)
+        self._topics.changed(command.name)
 
 
 def _is_away(said: TopicConfig | Refused) -> bool:

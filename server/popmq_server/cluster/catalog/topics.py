@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from popmq_remoting import Route
@@ -68,6 +68,8 @@ class Topics:
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
         self._settings = Remembered[str, KnownTopic | None](self._read)
+        #: Called when this gateway has made, changed or deleted one.
+        self.on_change: Callable[[], None] = lambda: None
 
     async def get(self, name: str, field: str = "topic") -> KnownTopic:
         """Raises Refused INVALID_FIELD, TOPIC_NOT_FOUND, UNAVAILABLE."""
@@ -104,6 +106,11 @@ class Topics:
     def forget(self, name: str) -> None:
         """It was changed, or a broker said that it is not there."""
         self._settings.forget(name)
+
+    def changed(self, name: str) -> None:
+        """This gateway has made, changed or deleted it: its next list shows that."""
+        self.forget(name)
+        self.on_change()
 
     def close(self) -> None:
         """Ends what is being read."""

@@ -53,6 +53,10 @@ class Counts:
         """The settings of all topics, also of hidden ones. Raises Refused."""
         return await self._topics.get(_ALL, LISTED_S)
 
+    def forget_topics(self) -> None:
+        """One was made, changed or deleted."""
+        self._topics.forget(_ALL)
+
     async def ends(self, topic: str, within_s: float, at: Iterable[str] = ()) -> dict[QueuePlace, Ends]:
         """The ends of each queue whose broker answers; empty if there is no such topic. Raises Refused.
 

@@ -50,6 +50,13 @@ class Listings:
         self._layouts, self._modes, self._retries, self._waits = shared.layouts, shared.modes, retries, waits
         self._counts = Counts(shared.brokers)
         self._kept = Remembered[str, dict[str, str]](self._read_kept)
+        shared.topics.on_change = self._changed
+
+    def _changed(self) -> None:
+        """Numbers may be old, but whoever made or deleted a topic here sees so in the next list."""
+        self._counts.forget_topics()
+        for is_fifo in (False, True):
+            self._kept.forget(layout.namespace(is_fifo))
 
     # ── Topics ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
