@@ -1,6 +1,7 @@
 """Bad days of brokers, as a gateway's clients see them: in time, typed, and without harm to others."""
 
 import asyncio
+import functools
 from collections.abc import Coroutine
 
 import pytest
@@ -235,11 +236,15 @@ async def test_pops_go_on_after_the_clock_of_a_broker_was_set_and_a_wrong_one_is
         created(fake)
         log = fake.brokers["a"].log
         plain_ms = log.now_ms
+
+        def ahead(ahead_ms: int) -> int:
+            return plain_ms() + ahead_ms
+
         for ahead_ms in (0, 60_000, -60_000, 60_000):
-            log.now_ms = lambda ahead_ms=ahead_ms: plain_ms() + ahead_ms
+            log.now_ms = functools.partial(ahead, ahead_ms)
             await send(engine, message())
             assert bodies(await pop(engine, invisible_ms=3_600_000)) == [b"1"]
-        log.now_ms = lambda: plain_ms() + 3_600_000
+        log.now_ms = functools.partial(ahead, 3_600_000)
         with pytest.raises(Refused) as caught:
             await pop(engine)
         assert (caught.value.code, "clock of broker a" in caught.value.message) == ("UNAVAILABLE", True)

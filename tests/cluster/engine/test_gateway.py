@@ -2,13 +2,17 @@
 
 import asyncio
 
+import pytest
+
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_remoting.codes import RequestCode
+from popmq_server import logs
 from popmq_server.contract import commands as do
 from popmq_server.contract.commands import Place
 from popmq_server.errors import Refused
 from tests.cluster.gateway import GROUP, TOPIC, bodies, created, gateway, handles, pop, send
 from tests.remoting.fake.cluster import FakeCluster
+from tests.remoting.fake.faults import Fault, Kind
 from tests.remoting.jumping import jumping, passed
 
 
@@ -27,6 +31,33 @@ async def test_what_one_gateway_delivers_another_one_acks() -> None:
         assert acked == do.Acked([None, None, None], {TOPIC: 3})
         await passed(61.0)
         assert (await pop(one)).rows == []
+
+
+class ShortCall:
+    """A call with so many seconds left."""
+
+    def __init__(self, left_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._until_s = self._loop.time() + left_s
+
+    def time_remaining(self) -> float:
+        return max(0.0, self._until_s - self._loop.time())
+
+
+@jumping
+async def test_a_client_with_a_short_deadline_is_served_and_hears_why_not_before_it_is_over() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        await send(engine, *messages(0))
+        for left_s in (0.1, 1.0):
+            logs.CALL.set(call := ShortCall(left_s))
+            assert await send(engine, *messages(1)) != []
+            fake.brokers["a"].faults.add(Fault(Kind.SILENT), RequestCode.SEND_MESSAGE_V2)
+            with pytest.raises(Refused) as caught:
+                await send(engine, *messages(2))
+            assert caught.value.code == "UNAVAILABLE"
+            assert caught.value.message == "no broker of topic 'shop.orders' answered before the deadline"
+            assert call.time_remaining() > 0
 
 
 @jumping
