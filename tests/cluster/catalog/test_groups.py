@@ -10,6 +10,7 @@ from popmq_remoting.codes import RequestCode, ResponseCode
 from popmq_server.cluster import names
 from popmq_server.cluster.engine import ClusterEngine
 from popmq_server.contract import commands as do
+from popmq_server.contract.commands import queries
 from popmq_server.contract.operations import A, Command
 from popmq_server.errors import Refused
 from tests.cluster.gateway import GROUP, TOPIC, bodies, gateway, pop, send
@@ -47,6 +48,17 @@ def having(fake: FakeCluster) -> list[str]:
 def kept(fake: FakeCluster) -> dict[str, object]:
     """What the name server keeps of the group."""
     return dict(json.loads(fake.name_servers[0].kv.get(("POPMQ_GROUPS", KNOWN), "{}")))
+
+
+@jumping
+async def test_the_dead_letters_of_a_new_group_can_be_read_at_once_though_they_were_asked_for_before() -> None:
+    async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine:
+        page = queries.Browse(f"%DLQ%{GROUP}", 0, 0, 10, 1_000)
+        with pytest.raises(Refused) as refused:
+            await engine.ask(page)
+        assert refused.value.code == "TOPIC_NOT_FOUND"
+        await engine.execute(NEW)
+        assert (await engine.ask(page)).rows == []
 
 
 @jumping

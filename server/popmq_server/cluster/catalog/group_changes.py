@@ -74,6 +74,9 @@ class GroupChanges:
         whole(await self._brokers.of_each(at, lambda _: group, succeeded, asked))
         dead_letters = topics.create_topic(TopicConfig(dead_letter_topic(known), 1, 1))
         whole(await self._brokers.of_each(at, lambda _: dead_letters, succeeded, asked))
+        shown = names.shown(dead_letter_topic(known))
+        await self._brokers.route_anew(shown)  # a reader may have asked for it before
+        self._topics.changed(shown)
 
     async def update(self, command: do.UpdateGroup) -> Group:
         """Raises Refused INVALID_FIELD, GROUP_NOT_FOUND, UNAVAILABLE."""
