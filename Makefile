@@ -167,9 +167,10 @@ interop: setup ## official RocketMQ clients of all languages in all scenarios, a
 	@echo "interop: official clients × scenarios (some minutes; a language without its tools is skipped)"
 	@POPMQ_INTEROP=$(TARGET) $(BIN)/pytest -q tests/interop
 
-test-cluster: setup ## the remoting client and gateways beside a real RocketMQ (Java 17 and Maven; POPMQ_ROCKETMQ=folder of other jars)
-	@echo "test-cluster: a name server and brokers in Java, for a minute"
+test-cluster: setup ## gateways beside a real RocketMQ: their own tests, and those of wire, SDK and command line (Java 17 and Maven; POPMQ_ROCKETMQ=folder of other jars)
+	@echo "test-cluster: a name server and brokers in Java, for some minutes"
 	@$(BIN)/pytest -q -m interop tests/remoting tests/cluster
+	@$(BIN)/python -m harness.on_cluster $(BIN)/pytest -q -n 2 -m "not twin" --timeout 120 tests/sdk tests/cli tests/wire
 
 chaos: setup ## the kill -9 and power-cut campaigns, whole
 	@echo "chaos: whole campaigns"

@@ -28,6 +28,16 @@ WITHOUT_SPARK = find_spec("pyspark") is None
 OF_SPARK = ("tests/spark", "tests/sdk/pulling/test_tables.py")
 
 
+if os.environ.get("POPMQ_ON_CLUSTER"):  # host:port of a name server: see tests/on_cluster/engine.py
+
+    def pytest_configure(config: pytest.Config) -> None:
+        """Here, not in `pytest_plugins`: only the conftest of the root folder may name those."""
+        from tests.on_cluster import choosing, engine
+
+        config.pluginmanager.register(choosing.Choosing())
+        config.pluginmanager.register(engine, "on_cluster")
+
+
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Does not import what would fail to import. None: others decide."""
     inside = WITHOUT_SPARK and any(collection_path.is_relative_to(ROOT / path) for path in OF_SPARK)

@@ -30,6 +30,7 @@ def test_no_more_messages_than_asked_for_are_touched(run: Cli, client: popmq.Cli
     assert sorted([(printed["body"], 1), *left(client)]) == [("a", 1), ("b", 1), ("c", 1)]
 
 
+@pytest.mark.promise("redelivery")
 def test_a_program_gets_the_body_and_its_exit_code_settles_the_message(run: Cli, client: popmq.Client) -> None:
     client.groups.update("billing", backoff=[0.0])
     client.send("orders", [popmq.Message("good", key="k1"), popmq.Message("bad", message_id="m2")])
@@ -42,6 +43,7 @@ def test_a_program_gets_the_body_and_its_exit_code_settles_the_message(run: Cli,
     assert any(event.reason == "exit code 7: no, bad" for group in life.groups for event in group.events)
 
 
+@pytest.mark.promise("redelivery")
 def test_messages_that_consume_could_not_print_are_visible_again(
     run: Cli, client: popmq.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,6 +58,7 @@ def test_messages_that_consume_could_not_print_are_visible_again(
     assert left(client) == [("a", 1), ("b", 1)]
 
 
+@pytest.mark.embedded("its name")
 @pytest.mark.slow
 def test_a_ping_is_answered_or_ends_with_3(run: Cli, broker: Broker) -> None:
     said = run("ping").out
@@ -67,6 +70,7 @@ def test_a_ping_is_answered_or_ends_with_3(run: Cli, broker: Broker) -> None:
     assert run("ping", "--endpoint", "127.0.0.1:1", "--timeout", "10ms").code == 3
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.process
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_command_has_ended_when_its_shell_has_whatever_it_left_in_the_background(
@@ -82,6 +86,7 @@ def test_a_command_has_ended_when_its_shell_has_whatever_it_left_in_the_backgrou
     assert (row.in_flight, row.acked) == (0, int(code == 0))
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.process
 def test_a_command_need_not_read_its_input(run: Cli, client: popmq.Client) -> None:
     client.send("orders", "x" * 1_000_000)

@@ -98,6 +98,7 @@ def test_a_half_message_that_was_given_up_can_be_committed_by_an_operator(
     assert [delivery.text() for delivery in mail.pop("mail", "billing")] == ["kept"]
 
 
+@pytest.mark.embedded("PRIORITY topics, as brokers 5.4 have")
 def test_message_group_and_priority_are_sent(run: Cli, client: popmq.Client) -> None:
     client.topics.create("letters", type="FIFO")
     client.topics.create("urgent", type="PRIORITY")

@@ -100,6 +100,7 @@ def test_peek_shows_what_comes_next_and_leases_nothing(run: Cli, client: popmq.C
     assert run("peek", "orders", "billing").err == "no message for billing in orders\n"
 
 
+@pytest.mark.capability("discard")
 @pytest.mark.slow
 def test_dead_letters_are_delivered_again(run: Cli, client: popmq.Client) -> None:
     client.send("orders", [popmq.Message(body, message_id=body) for body in ("a", "b", "c")])

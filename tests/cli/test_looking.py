@@ -10,6 +10,7 @@ from popmq_cli.readers import history
 from tests.cli.conftest import Cli
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.slow
 def test_stats_show_what_groups_have_to_do(run: Cli, client: popmq.Client) -> None:
     client.send("orders", ["a", "b", "c"])
@@ -25,6 +26,7 @@ def test_stats_show_what_groups_have_to_do(run: Cli, client: popmq.Client) -> No
     assert run("stats", "orders", "--topic", "orders").code == 2
 
 
+@pytest.mark.promise("statistics")
 def test_stats_of_a_group_that_has_not_read_the_topic_are_zeros(run: Cli, client: popmq.Client) -> None:
     client.groups.create("audit")
     assert run("stats", "orders", "audit").out.splitlines()[1].split("\t")[:8] == ["audit", "orders", *"000000"]

@@ -112,6 +112,7 @@ def test_send_sends_each_line_of_a_pipe_when_it_comes(broker: Broker, client: po
         assert program.wait(20) == 0
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.slow
 def test_pop_prints_bodies_and_acks_them(run: Cli, client: popmq.Client) -> None:
     client.send("orders", ["a", "b", "c"])
@@ -122,6 +123,7 @@ def test_pop_prints_bodies_and_acks_them(run: Cli, client: popmq.Client) -> None
     assert client.broker.stats("orders", "billing").groups[0].acked == 3
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.slow
 def test_pop_without_ack_prints_the_handle_that_ack_takes(run: Cli, client: popmq.Client) -> None:
     client.send("orders", popmq.Message("a", key="AA1", tag="AA", properties={"origin": "JFK"}))
@@ -169,6 +171,7 @@ def test_extend_release_and_reject_say_what_became_of_the_message(
     assert (again.body, again.attempt) == (b"b", 1)
 
 
+@pytest.mark.promise("ack")
 def test_a_delivery_that_is_over_is_refused_and_one_of_many_partly(run: Cli, client: popmq.Client) -> None:
     client.send("orders", ["a", "b"])
     first, second = (delivery.handle for delivery in client.pop("orders", "billing"))
@@ -183,6 +186,7 @@ def test_a_delivery_that_is_over_is_refused_and_one_of_many_partly(run: Cli, cli
     assert "1 of 2 entries were refused" in partly.err
 
 
+@pytest.mark.promise("redelivery")
 @pytest.mark.slow
 def test_messages_that_pop_could_not_print_are_visible_again(
     run: Cli, client: popmq.Client, monkeypatch: pytest.MonkeyPatch

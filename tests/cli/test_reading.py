@@ -45,6 +45,7 @@ def test_a_filter_that_cannot_be_read_makes_no_group(run: Cli, client: popmq.Cli
     assert (done.code, "column 10" in done.err) == (1, True)
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.slow
 def test_offsets_are_shown_moved_and_cloned(run: Cli, client: popmq.Client) -> None:
     client.groups.create("audit")
@@ -80,6 +81,7 @@ def test_a_group_is_switched_between_pop_and_pull(run: Cli, client: popmq.Client
     assert client.pop("orders", "billing") == []
 
 
+@pytest.mark.promise("statistics")
 def test_sessions_show_consumers_and_transaction_checkers(run: Cli, client: popmq.Client) -> None:
     client.topics.create("payments", type="TRANSACTION")
     client.sessions.heartbeat("billing", ["orders"])
@@ -94,6 +96,7 @@ def test_sessions_show_consumers_and_transaction_checkers(run: Cli, client: popm
     assert row[:5] == [client.client_id, "billing", "orders", "", "0"]
 
 
+@pytest.mark.promise("statistics")
 def test_sessions_show_clients_that_only_pop_or_send(run: Cli, client: popmq.Client) -> None:
     client.send("orders", ["a", "b"])
     client.pop("orders", "billing", max_messages=1)

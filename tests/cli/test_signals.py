@@ -180,6 +180,7 @@ def test_a_signal_that_comes_while_a_command_is_started_ends_the_command(
         shells[0].wait()
 
 
+@pytest.mark.promise("statistics")
 def test_a_reader_that_has_stopped_reading_keeps_no_command_alive(start: Start, client: popmq.Client) -> None:
     client.send("orders", ["x" * 100_000] * 10)
     program = start("consume", "orders", "billing", "--drain", "50ms")

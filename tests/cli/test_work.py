@@ -118,6 +118,7 @@ def test_a_hangup_drains_and_the_log_may_be_json(start: Start, client: popmq.Cli
     assert {"time", "level", "logger", "process", "message"} == set(told[0])
 
 
+@pytest.mark.promise("redelivery")
 @pytest.mark.process
 def test_the_second_signal_ends_it_at_once_and_its_message_is_there_again(start: Start, client: popmq.Client) -> None:
     program = start()
@@ -140,6 +141,7 @@ def test_a_handler_that_does_not_end_within_the_drain_is_ended(start: Start, cli
     assert program.wait(30) == 130
 
 
+@pytest.mark.promise("redelivery")
 @pytest.mark.process
 def test_a_process_that_dies_is_started_again_and_all_end_by_one_signal(start: Start, client: popmq.Client) -> None:
     program = start("--processes", "2")

@@ -30,6 +30,7 @@ def after(other: popmq.Client, handle: str) -> Callable[[Callable[[], bytes]], b
     return late
 
 
+@pytest.mark.promise("ack")
 @pytest.mark.parametrize(("method", "settle"), SETTLE)
 async def test_an_outcome_that_never_arrived_is_not_reported_as_done(
     lossy: Any, wire: LossyWire, sync_client: popmq.Client, method: str, settle: Settle
@@ -43,6 +44,7 @@ async def test_an_outcome_that_never_arrived_is_not_reported_as_done(
     assert again.message_id == delivery.message_id
 
 
+@pytest.mark.promise("ack")
 @pytest.mark.parametrize(("method", "settle"), SETTLE)
 async def test_an_outcome_that_arrived_and_whose_answer_was_lost_is_not_known(
     lossy: Any, wire: LossyWire, method: str, settle: Settle
@@ -55,6 +57,7 @@ async def test_an_outcome_that_arrived_and_whose_answer_was_lost_is_not_known(
     assert await lossy.pop(TOPIC, GROUP) == []
 
 
+@pytest.mark.promise("ack")
 async def test_a_lapsed_handle_whose_first_try_was_answered_is_no_lost_lease(lossy: Any) -> None:
     await lossy.send(TOPIC, b"a")
     (delivery,) = await lossy.pop(TOPIC, GROUP)
@@ -64,6 +67,7 @@ async def test_a_lapsed_handle_whose_first_try_was_answered_is_no_lost_lease(los
     assert type(refused.value) is errors.HandleLapsed
 
 
+@pytest.mark.promise("ack")
 async def test_each_message_of_a_batch_tells_its_own_fate(
     lossy: Any, wire: LossyWire, sync_client: popmq.Client
 ) -> None:
@@ -77,6 +81,7 @@ async def test_each_message_of_a_batch_tells_its_own_fate(
     assert second is None
 
 
+@pytest.mark.promise("ack")
 async def test_a_guard_of_a_popped_delivery_raises_what_it_does_not_know(
     lossy: Any, wire: LossyWire, sync_client: popmq.Client, guard: Any
 ) -> None:
@@ -88,6 +93,7 @@ async def test_a_guard_of_a_popped_delivery_raises_what_it_does_not_know(
             pass
 
 
+@pytest.mark.promise("ack")
 @pytest.mark.parametrize("confirm", [False, True])
 async def test_a_consumer_logs_an_outcome_that_may_not_have_arrived_and_goes_on(
     lossy: Any,
@@ -108,6 +114,7 @@ async def test_a_consumer_logs_an_outcome_that_may_not_have_arrived_and_goes_on(
     assert "not known whether" in caplog.text
 
 
+@pytest.mark.promise("ack")
 async def test_a_consumer_that_raises_does_so_for_a_confirmed_outcome_that_may_not_have_arrived(
     lossy: Any, wire: LossyWire, sync_client: popmq.Client, guard: Any
 ) -> None:
@@ -120,6 +127,7 @@ async def test_a_consumer_that_raises_does_so_for_a_confirmed_outcome_that_may_n
                 pass
 
 
+@pytest.mark.promise("ack")
 async def test_a_worker_handles_a_message_again_whose_ack_did_not_arrive(
     wire: LossyWire, sync_client: popmq.Client, caplog: pytest.LogCaptureFixture
 ) -> None:

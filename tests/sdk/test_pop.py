@@ -8,6 +8,7 @@ from popmq import errors
 from tests.sdk.conftest import GROUP, TOPIC
 
 
+@pytest.mark.promise("statistics")
 async def test_a_leased_message_is_hidden_until_it_is_acked_for_good(client: Any, numbers: Any) -> None:
     await client.send(TOPIC, b"once")
     (delivery,) = await client.pop(TOPIC, GROUP)
@@ -17,6 +18,7 @@ async def test_a_leased_message_is_hidden_until_it_is_acked_for_good(client: Any
     assert (await numbers()).acked == 1
 
 
+@pytest.mark.promise("statistics")
 async def test_many_are_acked_in_one_request(client: Any, numbers: Any) -> None:
     await client.send(TOPIC, [b"x"] * 256)
     deliveries = await client.pop(TOPIC, GROUP, max_messages=256)
@@ -34,6 +36,7 @@ async def test_a_handle_as_text_needs_its_group(client: Any) -> None:
         await client.ack(second.handle)
 
 
+@pytest.mark.promise("ack")
 async def test_an_ack_after_the_ack_says_that_the_delivery_is_over(client: Any) -> None:
     await client.send(TOPIC, b"x")
     (delivery,) = await client.pop(TOPIC, GROUP)
@@ -43,6 +46,7 @@ async def test_an_ack_after_the_ack_says_that_the_delivery_is_over(client: Any) 
     assert isinstance(over.value, errors.Over)
 
 
+@pytest.mark.promise("ack")
 async def test_one_lapsed_handle_of_many_does_not_harm_the_others(client: Any, numbers: Any) -> None:
     await client.send(TOPIC, [b"x", b"y", b"z"])
     first, second, third = await client.pop(TOPIC, GROUP)
@@ -82,6 +86,7 @@ async def test_a_release_without_a_delay_takes_the_groups_backoff(client: Any, p
     assert (result.visible_ms, result.dead_lettered) == (popmq_clock.now_ms() + 10_000, False)
 
 
+@pytest.mark.promise("uncounted")
 @pytest.mark.slow
 async def test_an_uncounted_release_gives_the_attempt_back(client: Any) -> None:
     await client.send(TOPIC, b"x")
@@ -91,6 +96,7 @@ async def test_an_uncounted_release_gives_the_attempt_back(client: Any) -> None:
     assert again.attempt == 1
 
 
+@pytest.mark.embedded("the client that had a dead letter last")
 async def test_a_rejected_message_lies_in_the_dead_letter_topic_with_its_reason(client: Any) -> None:
     await client.send(TOPIC, b"bad")
     (delivery,) = await client.pop(TOPIC, GROUP)
@@ -106,6 +112,7 @@ async def test_a_rejected_message_lies_in_the_dead_letter_topic_with_its_reason(
         dead.ack()
 
 
+@pytest.mark.promise("attempt_ids")
 async def test_a_pop_repeated_with_its_attempt_id_returns_the_same_deliveries(client: Any) -> None:
     await client.send(TOPIC, [b"x", b"y"])
     first = await client.pop(TOPIC, GROUP, attempt_id="try")
@@ -123,6 +130,7 @@ async def test_a_pop_names_the_queues_that_it_wants(client: Any) -> None:
     assert [delivery.queue for delivery in popped] == [wanted]
 
 
+@pytest.mark.promise("statistics")
 async def test_a_guard_around_a_popped_delivery_acks_and_waits_for_it(client: Any, guard: Any, numbers: Any) -> None:
     await client.send(TOPIC, b"x")
     (delivery,) = await client.pop(TOPIC, GROUP)
@@ -131,6 +139,7 @@ async def test_a_guard_around_a_popped_delivery_acks_and_waits_for_it(client: An
     assert (await numbers()).acked == 1
 
 
+@pytest.mark.promise("statistics")
 async def test_a_guard_around_a_popped_delivery_lets_the_exception_through(
     client: Any, guard: Any, numbers: Any
 ) -> None:

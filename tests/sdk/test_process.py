@@ -123,6 +123,7 @@ HANDLER_THAT_WAITS = """
 """
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.parametrize("transport", ["python", "grpcio"])
 def test_a_client_used_after_a_fork_says_so_and_a_new_one_works(
     sync_client: popmq.Client, popmq_broker: Broker, transport: str
@@ -194,6 +195,7 @@ def test_a_fork_beside_a_grpcio_call_is_reported_and_does_not_hang(
     assert "Traceback" not in err
 
 
+@pytest.mark.promise("statistics")
 def test_a_consumer_stopped_by_a_signal_leaves_nothing_leased(sync_client: popmq.Client, popmq_broker: Broker) -> None:
     sync_client.send(TOPIC, ["one"])
     worker = python(LOOP, popmq_broker)
@@ -206,6 +208,7 @@ def test_a_consumer_stopped_by_a_signal_leaves_nothing_leased(sync_client: popmq
     assert (stats.acked, stats.in_flight, stats.sessions) == (1, 0, 0)
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.parametrize(("closed", "then"), [("consumer", "1 topic"), ("client", "closed")])
 def test_a_signal_handler_that_closes_ends_the_loop_that_it_interrupts(
     sync_client: popmq.Client, popmq_broker: Broker, closed: str, then: str
@@ -223,6 +226,7 @@ def test_a_signal_handler_that_closes_ends_the_loop_that_it_interrupts(
     assert (stats.acked, stats.in_flight, stats.sessions) == (1, 0, 0)
 
 
+@pytest.mark.promise("statistics")
 def test_ctrl_c_in_a_handler_gives_its_message_back(sync_client: popmq.Client, popmq_broker: Broker) -> None:
     sync_client.send(TOPIC, ["one"])
     worker = python(HANDLER_THAT_WAITS, popmq_broker)
@@ -235,6 +239,7 @@ def test_ctrl_c_in_a_handler_gives_its_message_back(sync_client: popmq.Client, p
     assert (stats.acked, stats.in_flight, stats.retry, stats.sessions) == (0, 0, 1, 0)
 
 
+@pytest.mark.promise("statistics")
 def test_a_loop_left_by_break_leaves_nothing_leased(sync_client: popmq.Client) -> None:
     sync_client.send(TOPIC, [b"x"] * 10)
     for number, delivery in enumerate(sync_client.consume(TOPIC, GROUP)):
@@ -265,6 +270,7 @@ async def test_a_delivery_that_an_async_program_dropped_is_not_renewed(
         assert again.attempt == 2
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.parametrize("kind", ["consume", "pull_consume"])
 def test_threads_may_share_a_consumer(sync_client: popmq.Client, kind: str) -> None:
     sync_client.send(TOPIC, [b"%d" % number for number in range(200)])
@@ -313,6 +319,7 @@ def test_closing_ends_a_call_that_is_under_way(sync_client: popmq.Client, popmq_
     assert [type(error) for error in outcome] == [errors.ClientClosed]
 
 
+@pytest.mark.promise("statistics")
 async def test_an_async_delivery_may_be_guarded_by_with_where_nothing_is_awaited(
     sync_client: popmq.Client, popmq_broker: Broker
 ) -> None:

@@ -11,6 +11,8 @@ from popmq_server.embedded.fsck.check import check_folder
 from popmq_server.embedded.loop.long_poll import Waiters
 from popmq_server.embedded.loop.producers import CheckStream
 from popmq_server.embedded_broker import EmbeddedBroker
+from tests.on_cluster.engine import ON_CLUSTER
+from tests.on_cluster.engine import gateway as gateway_to_cluster
 from tests.wire.gate import Gate
 from tests.wire.parked import Parked
 from tests.wire.producer import DEALS
@@ -31,6 +33,10 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def broker(folder: Path, clock: FakeClock) -> Iterator[EmbeddedBroker]:
+    if ON_CLUSTER:
+        with gateway_to_cluster() as served:
+            yield served
+        return
     with EmbeddedBroker(folder, clock=clock, sync="none") as broker:
         yield broker
     assert check_folder(folder) == []
@@ -68,10 +74,10 @@ def gateway(clock: FakeClock) -> Iterator[ServedCluster]:
         yield served
 
 
-@pytest.fixture(params=["embedded", "stub"])
+@pytest.fixture(params=["cluster"] if ON_CLUSTER else ["embedded", "stub"])
 def engine(request: pytest.FixtureRequest) -> EmbeddedBroker | Served:
     """A broker in front of one of the engines."""
-    served: EmbeddedBroker | Served = request.getfixturevalue("broker" if request.param == "embedded" else "second")
+    served: EmbeddedBroker | Served = request.getfixturevalue("second" if request.param == "stub" else "broker")
     return served
 
 

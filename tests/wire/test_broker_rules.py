@@ -85,6 +85,7 @@ def test_a_hundred_topics_cost_no_thread_and_no_file(stubs: Stubs, folder: Path)
     assert threading.active_count() < threads + 20, "those of the transport come and go"
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.mechanism("S1.05")
 def test_a_handle_can_be_acked_by_any_client_on_any_connection(broker: EmbeddedBroker, shop: Stubs) -> None:
     """A handle is text; any client that has it and names the group may ack, on any channel."""

@@ -96,6 +96,7 @@ LIMITS = {
 }
 
 
+@pytest.mark.promise("redelivery")
 @pytest.mark.slow
 def test_the_examples_run(broker: EmbeddedBroker) -> None:
     names: dict[str, object] = {}

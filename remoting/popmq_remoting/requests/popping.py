@@ -18,7 +18,7 @@ from popmq_remoting.wire.command import Request, Response, request
 MESSAGES_MAX = 32
 #: Answers of a pop without messages: none is there, or the wait is over.
 EMPTY = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT)
-#: In the remark of a POLLING_TIMEOUT that says nothing of messages: by the broker's clock the pop was made too long ago.
+#: In the remark of a POLLING_TIMEOUT that says nothing of messages: by the broker's clock the pop is too old.
 _TOO_OLD = "timeout too much"
 
 

@@ -22,7 +22,8 @@ WEAKER = {
     "dedup": "a Send that is repeated is stored again, with the same message id; the gateway itself repeats only what "
     "was surely not stored",
     "ack": "OK means that the broker took the ack; after a crash of a broker, what was acked since its last write of "
-    "positions (flushConsumerOffsetInterval) is delivered again",
+    "positions (flushConsumerOffsetInterval) is delivered again; one that comes too late is told by the clock alone, "
+    "and a repeated one is OK",
     "uncounted": "each delivery counts as an attempt, also one that is released with `uncounted`",
     "attempt_ids": "a gateway remembers the answer of an attempt id for a minute, another gateway does not know it",
     "redelivery": "a released message, or one whose lease has ended, is delivered again 4 to 6 s later; in 0.3 s where "

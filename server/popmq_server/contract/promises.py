@@ -7,7 +7,8 @@ has its name, and in one sentence how the engine keeps it.
 #: By name: what an engine promises that does not name it. The embedded engine names none.
 PROMISES = {
     "dedup": "a Send repeated with its request number, or with an id that a topic stores once, is stored once",
-    "ack": "after the OK of an Ack the group never gets the message again",
+    "ack": "after the OK of an Ack the group never gets the message again; a repeated ack, and one that comes too "
+    "late, is refused with HANDLE_LAPSED",
     "uncounted": "a release with `uncounted` counts no attempt",
     "attempt_ids": "a Pop that is repeated with its attempt id gets the same messages",
     "redelivery": "a released message, or one whose lease has ended, is delivered again at once",

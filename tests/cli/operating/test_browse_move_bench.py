@@ -55,6 +55,7 @@ def test_browse_follow_shows_new_messages_only(client: popmq.Client, broker: Bro
 # ── move ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.slow
 def test_move_sends_messages_as_they_are_and_acks_them(run: Cli, client: popmq.Client) -> None:
     client.topics.create("archive")
@@ -96,6 +97,7 @@ def test_a_move_that_dies_before_its_ack_loses_nothing_and_repeats_unless_ids_ar
     assert set(bodies(client, "archive", "newer")) == {"one", "two", "three"}
 
 
+@pytest.mark.promise("redelivery")
 @pytest.mark.slow
 def test_a_message_that_the_target_of_a_move_refuses_stays(run: Cli, client: popmq.Client) -> None:
     client.topics.create("ordered", type="FIFO")  # it wants a message group of each

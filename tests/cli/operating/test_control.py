@@ -30,6 +30,7 @@ def test_creating_what_exists_succeeds_only_with_the_same_settings(run: Cli, cli
     assert run("group", "create", "billing", "--max-attempts", "4").code == 1
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.slow
 def test_describe_shows_queues_and_readers(run: Cli, client: popmq.Client) -> None:
     client.send("orders", [b"x", b"y"])
@@ -119,6 +120,7 @@ def test_wrong_usage_differs_from_refusal(run: Cli, broker: Broker, arguments: l
     assert done.err.startswith("Usage: popmq")
 
 
+@pytest.mark.capability("retention")
 def test_lists_are_lines_in_a_pipe(run: Cli, client: popmq.Client) -> None:
     heading, row = run("topic", "list").out.splitlines()
     assert heading.split("\t") == ["NAME", "TYPE", "QUEUES", "RETENTION", "CREATED"]
@@ -130,6 +132,7 @@ def hint(done: Done) -> list[str]:
     return shlex.split(done.err.splitlines()[1].rpartition("popmq ")[2])
 
 
+@pytest.mark.capability("filters")
 @pytest.mark.slow
 def test_the_hint_of_a_filter_conflict_replaces_the_filter(run: Cli, client: popmq.Client) -> None:
     client.send("orders", [popmq.Message("a", tag="eu"), popmq.Message("b", tag="it's")])

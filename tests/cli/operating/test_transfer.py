@@ -122,6 +122,7 @@ def test_a_line_that_is_no_message_is_named_and_those_before_it_are_sent(
     assert [row[0] for row in fields(topics, "to")] == [b"fine", b"mended", b"after"]
 
 
+@pytest.mark.promise("statistics")
 def test_a_line_is_named_by_its_number_after_many_others(run: Cli, client: popmq.Client) -> None:
     lines = [f'{{"body": "{number}"}}' for number in range(700)]
     lines[600] = '{"body": "x", "key": 5}'
@@ -244,6 +245,7 @@ finally:
 """
 
 
+@pytest.mark.embedded("a store that is written at the speed of a disk")
 @pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="no /proc")

@@ -54,6 +54,7 @@ def ends(broker: Broker, body: str, **names: str) -> tuple[int, str, str]:
     return program.returncode, out, err
 
 
+@pytest.mark.promise("redelivery")
 @pytest.mark.process
 def test_a_program_ends_with_a_generator_around_a_consumer_and_its_messages_are_visible_at_once(
     popmq_broker: Broker, sync_client: popmq.Client
@@ -68,6 +69,7 @@ def test_a_program_ends_with_a_generator_around_a_consumer_and_its_messages_are_
     assert sync_client.broker.stats(TOPIC, GROUP).groups[0].sessions == 0
 
 
+@pytest.mark.promise("redelivery")
 @pytest.mark.process
 def test_a_program_ends_with_a_generator_that_owns_its_client(popmq_broker: Broker, sync_client: popmq.Client) -> None:
     sync_client.send(TOPIC, "1")
@@ -143,6 +145,7 @@ LOOP = """
 AT_ONCE_S = 4.0
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.process
 def test_an_event_loop_ends_at_once_after_a_loop_that_was_left_by_break(
     popmq_broker: Broker, sync_client: popmq.Client
@@ -155,6 +158,7 @@ def test_an_event_loop_ends_at_once_after_a_loop_that_was_left_by_break(
     assert (stats.acked, stats.in_flight) == (1, 0)
 
 
+@pytest.mark.promise("read_your_writes")
 @pytest.mark.process
 def test_a_pull_consumer_that_is_cancelled_with_its_loop_loses_no_failed_message(
     popmq_broker: Broker, sync_client: popmq.Client
@@ -167,6 +171,7 @@ def test_a_pull_consumer_that_is_cancelled_with_its_loop_loses_no_failed_message
     assert sync_client.messages.browse(f"%RETRY%{GROUP}+{TOPIC}").max_offset == 1
 
 
+@pytest.mark.promise("redelivery")
 def test_an_event_loop_ends_at_once_when_its_tasks_are_cancelled_in_the_middle_of_a_handler(
     sync_client: popmq.Client,
 ) -> None:

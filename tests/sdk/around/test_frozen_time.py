@@ -104,6 +104,7 @@ async def test_a_call_that_is_refused_is_tried_again_after_a_pause(
         assert other.client_stats().retries == 3
 
 
+@pytest.mark.promise("statistics")
 async def test_a_loop_gets_idle_and_its_outcomes_reach_the_broker(
     still: Any, kind: str, numbers: Callable[[], Any]
 ) -> None:

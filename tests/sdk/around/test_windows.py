@@ -42,6 +42,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.process
 def test_a_client_sends_consumes_and_acks_without_the_names_of_posix_systems(
     popmq_broker: Broker, sync_client: popmq.Client
@@ -55,6 +56,7 @@ def test_a_client_sends_consumes_and_acks_without_the_names_of_posix_systems(
     assert sync_client.broker.stats(TOPIC, GROUP).groups[0].acked == 3
 
 
+@pytest.mark.promise("statistics")
 def test_a_client_works_with_select_alone(
     monkeypatch: pytest.MonkeyPatch, popmq_broker: Broker, sync_client: popmq.Client
 ) -> None:

@@ -84,6 +84,7 @@ async def test_a_topic_has_a_permission_and_a_group_may_be_kept_from_consuming(c
     assert len(await client.pop("closed", "held")) == 1
 
 
+@pytest.mark.capability("subscription_expiry")
 async def test_a_group_says_how_long_an_idle_subscription_stays(client: Any) -> None:
     assert (await client.groups.create("plain")).subscription_expiry == 90 * 86_400.0
     made = await client.groups.create("short", subscription_expiry=7200.0)

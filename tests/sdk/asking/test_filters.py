@@ -30,6 +30,7 @@ async def test_a_pop_filters_by_sql(client: Any) -> None:
     assert texts(await client.pop(TOPIC, GROUP, sql="region = 'eu' AND amount > 100")) == ["eu 200"]
 
 
+@pytest.mark.capability("filters")
 async def test_the_first_pop_fixes_the_filter_until_it_is_set_again(client: Any, guard: Any) -> None:
     await client.pop(TOPIC, GROUP, tag="us")
     with pytest.raises(errors.FilterConflict):

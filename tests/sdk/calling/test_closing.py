@@ -90,6 +90,7 @@ async def test_a_goodbye_does_not_wait_for_a_heartbeat_without_an_answer(
     await advancing
 
 
+@pytest.mark.promise("statistics")
 def test_outcomes_are_sent_and_clients_closed_when_no_thread_can_start(
     sync_client: popmq.Client, popmq_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def cancel(monkeypatch: pytest.MonkeyPatch, kind: str) -> Callable[[], None]:
     return lambda: pending.append(CANCELLED[kind])
 
 
+@pytest.mark.promise("uncounted")
 @pytest.mark.parametrize("topic_type", ["NORMAL", "FIFO"])
 async def test_a_pop_whose_caller_is_cancelled_releases_its_messages_uncounted(
     connect: Any, client: Any, cancel: Callable[[], None], kind: str, topic_type: str, caplog: pytest.LogCaptureFixture

@@ -60,6 +60,7 @@ async def test_sends_over_a_kill_9_are_stored_once_each(connect: Connect, tmp_pa
         assert client.client_stats().retries > 0
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.mechanism("S0.22")
 async def test_a_consumer_goes_on_after_a_restart(client: Any, guard: Any, popmq_broker: Broker, numbers: Any) -> None:
     await client.send(TOPIC, [b"%d" % number for number in range(60)])

@@ -17,6 +17,7 @@ from tests.sdk.calling.lossy import LOSE, REFUSE, LossyWire
 from tests.sdk.conftest import GROUP, TOPIC
 
 
+@pytest.mark.promise("dedup")
 @pytest.mark.slow
 async def test_a_send_whose_answers_were_lost_is_stored_once_and_gets_its_first_receipts(
     lossy: Any, wire: LossyWire
@@ -101,6 +102,7 @@ async def test_a_message_group_keeps_its_order_though_a_send_before_is_held_up(
     assert [[message.body for message in request.messages] for request in requests[:2]] == [[b"a1"], [b"b1"]]
 
 
+@pytest.mark.promise("redelivery")
 async def test_a_consumer_closed_during_a_release_releases_nothing_twice(
     lossy: Any, wire: LossyWire, guard: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -177,6 +179,7 @@ async def test_a_client_is_asked_once_even_if_it_is_silent(lossy: Any, wire: Los
     assert [len(wire.seen[name]) for name in ("VerifyMessage", "GetClientStack")] == [1, 1]
 
 
+@pytest.mark.promise("ack")
 async def test_an_extend_that_is_tried_again_and_meets_a_dead_handle_has_failed(lossy: Any, wire: LossyWire) -> None:
     await lossy.send(TOPIC, b"a")
     (delivery,) = await lossy.pop(TOPIC, GROUP)
@@ -186,6 +189,7 @@ async def test_an_extend_that_is_tried_again_and_meets_a_dead_handle_has_failed(
         await lossy.extend(delivery)
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.slow
 async def test_a_consumer_whose_answers_get_lost_still_sees_each_message_once(
     lossy: Any, wire: LossyWire, guard: Any
@@ -202,6 +206,7 @@ async def test_a_consumer_whose_answers_get_lost_still_sees_each_message_once(
     assert (stats.acked, stats.in_flight) == (40, 0)
 
 
+@pytest.mark.promise("redelivery")
 @pytest.mark.slow
 async def test_a_consumer_is_not_idle_before_the_broker_knows_how_the_last_message_ended(
     lossy: Any, wire: LossyWire, guard: Any
@@ -268,6 +273,7 @@ async def test_a_replayed_batch_is_renewed_at_once_for_its_lease_is_older_than_i
     assert stats.acked == 1
 
 
+@pytest.mark.promise("redelivery")
 async def test_a_batch_that_was_under_way_when_the_consumer_was_stopped_is_released(
     lossy: Any, wire: LossyWire
 ) -> None:
@@ -288,6 +294,7 @@ async def test_a_batch_that_was_under_way_when_the_consumer_was_stopped_is_relea
     assert (again.body, again.attempt) == (b"x", 1)
 
 
+@pytest.mark.promise("redelivery")
 async def test_a_batch_that_was_under_way_when_its_task_was_cancelled_is_released(
     wire: LossyWire, sync_client: popmq.Client
 ) -> None:

@@ -27,6 +27,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker
         yield broker
 
 
+@pytest.mark.promise("ack")
 @pytest.mark.slow
 @BOTH
 def test_messages_errors_and_streams_are_the_same_on_both_transports(

@@ -82,6 +82,7 @@ class Whole:
 numbers.Integral.register(Whole)
 
 
+@pytest.mark.embedded("delays of years")
 async def test_whole_numbers_of_other_libraries_are_durations_times_and_counts(client: Any) -> None:
     four: Any = Whole(4)
     assert seconds_of(four) == 4.0
@@ -91,6 +92,7 @@ async def test_whole_numbers_of_other_libraries_are_durations_times_and_counts(c
         assert (await client.send("counted", popmq.Message("x", deliver_at=latest))).recall_handle
 
 
+@pytest.mark.promise("ack")
 async def test_a_pickled_delivery_is_the_same_and_its_handle_settles_it(client: Any) -> None:
     await client.send(TOPIC, popmq.Message("x", key="k", properties={"a": "b"}))
     (delivery,) = await client.pop(TOPIC, GROUP)
@@ -162,6 +164,7 @@ async def test_a_broker_that_does_not_answer_is_given_up_after_reach(connect: Co
     assert client.client_stats().retries == 0
 
 
+@pytest.mark.promise("ack")
 @pytest.mark.slow
 async def test_a_second_settling_is_reported_as_one(client: Any, guard: Any, caplog: pytest.LogCaptureFixture) -> None:
     await client.send(TOPIC, "x")

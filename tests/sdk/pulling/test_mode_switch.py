@@ -198,6 +198,7 @@ async def test_a_consumer_that_missed_a_switch_forth_and_back_begins_where_the_g
     assert "m0" not in seen
 
 
+@pytest.mark.embedded("the time at which a topic was made")
 async def test_a_loop_reads_a_topic_created_again_from_its_first_message(
     narrow: Any, connect: Connect, wire: LossyWire, late: threading.Event, guard: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,6 +13,8 @@ from popmq import errors
 from popmq.testing import Broker
 from tests.sdk.conftest import GROUP, Connect
 
+pytestmark = pytest.mark.capability("lite")  # replies go to a lite topic of each client
+
 ASK = "questions"
 
 

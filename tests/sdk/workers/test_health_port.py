@@ -48,6 +48,7 @@ def test_a_worker_is_ready_while_its_handlers_are_at_work(popmq_broker: Broker) 
     assert (before, seen) == ("not started", ["", "draining"])
 
 
+@pytest.mark.capability("filters")
 def test_a_worker_with_a_stopped_handler_is_not_ready(popmq_broker: Broker) -> None:
     worker, seen = popmq.Worker(popmq_broker.endpoint), list[str]()
     worker.on("orders", group="eu", tag="eu")(lambda delivery: None)

@@ -23,6 +23,7 @@ def test_a_delivery_unpacks_its_body_as_its_encoding_says() -> None:
             wrong.json()
 
 
+@pytest.mark.capability("filters")
 def test_a_changed_filter_stops_only_the_handler_that_names_the_old_one(
     popmq_broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -37,6 +38,7 @@ def test_a_changed_filter_stops_only_the_handler_that_names_the_old_one(
     assert told
 
 
+@pytest.mark.capability("filters")
 def test_a_worker_with_no_other_handler_ends_by_a_changed_filter(popmq_broker: Broker) -> None:
     worker = popmq.Worker()
     worker.on("orders", group="eu", tag="eu")(lambda delivery: None)

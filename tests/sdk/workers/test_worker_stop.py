@@ -11,6 +11,7 @@ from popmq.testing import Broker
 from tests.sdk.workers.workers import sent_to
 
 
+@pytest.mark.promise("redelivery")
 @pytest.mark.slow
 async def test_stop_finishes_running_handlers_and_releases_other_messages_at_once(popmq_broker: Broker) -> None:
     worker, begun = popmq.Worker(popmq_broker.endpoint), asyncio.Event()
@@ -32,6 +33,7 @@ async def test_stop_finishes_running_handlers_and_releases_other_messages_at_onc
     assert {each.attempt for each in await asyncio.to_thread(client.pop, "orders", "billing")} == {1}
 
 
+@pytest.mark.promise("uncounted")
 @pytest.mark.parametrize("blocks", [False, True])
 async def test_the_second_stop_releases_messages_of_running_handlers_uncounted(
     popmq_broker: Broker, blocks: bool
@@ -98,6 +100,7 @@ async def test_a_worker_whose_group_is_not_there_says_so(popmq_broker: Broker) -
         worker.on("orders", group="billing", concurrency=0)(lambda delivery: None)
 
 
+@pytest.mark.promise("redelivery")
 async def test_slow_handlers_hold_no_message_ahead(popmq_broker: Broker) -> None:
     """A message that would wait for an hour of work is left to another process."""
     worker, all_begun = popmq.Worker(popmq_broker.endpoint), asyncio.Event()

@@ -38,6 +38,7 @@ def test_4096_deliveries_are_acked_in_one_request(either_shop: Stubs) -> None:
     assert either_shop.stats().acked == 4096
 
 
+@pytest.mark.promise("ack")
 @pytest.mark.parametrize("reason", ["", "r" * 4096, "é" * 2048, "line\nbreak\0"])
 def test_a_reject_moves_the_message_to_the_dead_letter_topic_at_once(shop: Stubs, reason: str) -> None:
     handle = popped(shop)
@@ -70,6 +71,7 @@ def test_changes_of_one_request_are_done_each_on_its_own(shop: Stubs, clock: Fak
     assert shop.ack(*taken) == ["", "HANDLE_LAPSED", "HANDLE_LAPSED", "HANDLE_LAPSED", "", ""]
 
 
+@pytest.mark.promise("ack")
 def test_each_of_very_many_changes_has_its_answer_and_a_refused_one_its_place(shop: Stubs) -> None:
     """One commit does not take them all (test_large_changes.py), which the client does not see."""
     shop.send(*(b"%d" % number for number in range(1_200)))

@@ -94,6 +94,7 @@ def waiting(kind: Any, **fields: Any) -> Any:
     return kind(topic=TOPIC, group=GROUP, wait_ms=20_000, **fields)
 
 
+@pytest.mark.capability("filters")
 def test_a_group_shows_each_topic_that_it_has_named(shop: Stubs) -> None:
     shop.create_topic("another")
     shop.pop(filter=BIG)
@@ -151,6 +152,7 @@ def test_one_match_in_a_hundred_thousand_is_found_without_waiting(
     assert shop.stats().filtered == count
 
 
+@pytest.mark.capability("filters")
 @pytest.mark.parametrize("letter", ["x", "é", "🐰"])
 def test_a_conflict_of_very_long_filters_still_reaches_its_caller(shop: Stubs, letter: str) -> None:
     """Trailers have 8 KiB; a refusal that quotes the filters of a request must not be longer."""

@@ -137,6 +137,7 @@ def test_owners_are_listed_with_what_they_hold(shop: Stubs, generation: int, clo
 # ── WaitAvailable ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.slow
 def test_available_counts_unread_and_retry_and_takes_no_lease(stubs: Stubs) -> None:
     stubs.create_topic(queues=2)

@@ -32,6 +32,7 @@ def test_a_pop_takes_32_messages_by_default_and_up_to_4096_when_asked(shop: Stub
     assert answer.rest == 4196 - 32 - 1 - 4096
 
 
+@pytest.mark.embedded("a count of bytes in an answer")
 @pytest.mark.slow
 def test_an_answer_has_three_mebibytes_unless_asked_for_more(shop: Stubs) -> None:
     message = pb.Message(body=b"x" * (1 << 20))

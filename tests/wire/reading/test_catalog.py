@@ -173,6 +173,7 @@ def test_an_update_of_a_group_replaces_its_settings_and_survives_a_restart(folde
         assert (replaced.max_attempts, replaced.exclusive_owner) == (17, False), "what is unset has its default"
 
 
+@pytest.mark.capability("subscription_expiry")
 @pytest.mark.slow
 @pytest.mark.parametrize(("asked", "made"), [(None, 90 * 24 * HOUR_MS), (0, 0), (HOUR_MS, HOUR_MS)])
 def test_subscriptions_expire_by_default_and_zero_is_never(stubs: Stubs, asked: int | None, made: int) -> None:
@@ -181,6 +182,7 @@ def test_subscriptions_expire_by_default_and_zero_is_never(stubs: Stubs, asked: 
     assert refusal(stubs.admin.UpdateGroup, pb.UpdateGroupRequest(group=wrong)).code == "INVALID_FIELD"
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.slow
 def test_groups_are_listed_by_name_and_shown_with_their_numbers(shop: Stubs) -> None:
     create_group(shop, name="a")
@@ -193,6 +195,7 @@ def test_groups_are_listed_by_name_and_shown_with_their_numbers(shop: Stubs) -> 
     assert stats == shop.stats()
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.slow
 def test_a_dead_letter_topic_may_be_emptied_by_deleting_it(shop: Stubs) -> None:
     shop.send(b"a", b"b")
@@ -234,6 +237,7 @@ def test_browsing_beyond_the_end_is_empty(shop: Stubs, offset: int) -> None:
     assert (browsed(page), page.next_offset, page.max_offset) == ([], offset, 50)
 
 
+@pytest.mark.embedded("retries of groups that pop in one order")
 @pytest.mark.mechanism("S1.58", "S2.53")
 @pytest.mark.slow
 def test_a_retry_topic_is_browsed_by_entry_number(shop: Stubs) -> None:

@@ -44,6 +44,7 @@ def created(stubs: Stubs, topic: str = TOPIC) -> int:
     return int(queue.topic_created_ms)
 
 
+@pytest.mark.embedded("the time at which a topic was made")
 def test_every_answer_with_offsets_names_the_topic_that_they_are_of(feed: Stubs) -> None:
     topic = feed.admin.GetTopic(pb.GetTopicRequest(name=TOPIC), timeout=CALL_S).topic
     known = {pull(feed).topic_created_ms, pull(feed, topic=RETRY).topic_created_ms, created(feed), created(feed, RETRY)}
@@ -52,6 +53,7 @@ def test_every_answer_with_offsets_names_the_topic_that_they_are_of(feed: Stubs)
     assert created(feed) == pull(feed).topic_created_ms > topic.created_ms
 
 
+@pytest.mark.embedded("the time at which a topic was made")
 @pytest.mark.parametrize("topic", [TOPIC, RETRY])
 def test_a_pull_and_a_commit_of_offsets_of_the_topic_before_are_refused_and_change_nothing(
     feed: Stubs, topic: str
@@ -67,6 +69,7 @@ def test_a_pull_and_a_commit_of_offsets_of_the_topic_before_are_refused_and_chan
     assert (queue.committed, queue.max_offset) == (0, 3)
 
 
+@pytest.mark.embedded("the time at which a topic was made")
 def test_a_message_of_the_topic_before_is_not_sent_back_as_one_of_the_new(feed: Stubs) -> None:
     before = created(feed)
     create_again(feed)

@@ -123,6 +123,7 @@ def test_more_dead_letters_than_a_piece_holds_are_discarded_by_one_call(
     assert discard(shop).discarded == 10
 
 
+@pytest.mark.capability("discard")
 def test_a_redrive_by_reason_takes_only_those_with_it(shop: Stubs) -> None:
     reject(shop, "timeout\ntrace", b"a")
     reject(shop, "bad", b"b")

@@ -31,6 +31,7 @@ def why(shop: Stubs, message_id: str, **fields: Any) -> list[pb.MessageLife]:
 # ── RedriveDeadLetters ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.capability("discard")
 def test_one_call_of_why_or_redrive_searches_all_leases(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "LOOKS_MAX", 1)
     shop.create_topic("fifo", queues=1, type=pb.FIFO)
@@ -47,6 +48,7 @@ def test_one_call_of_why_or_redrive_searches_all_leases(shop: Stubs, monkeypatch
     assert redriven(shop).redriven == 3
 
 
+@pytest.mark.capability("discard")
 @pytest.mark.slow
 def test_a_redrive_may_be_limited_to_one_topic(shop: Stubs) -> None:
     shop.create_topic("other")
@@ -60,6 +62,7 @@ def test_a_redrive_may_be_limited_to_one_topic(shop: Stubs) -> None:
 # ── Retry topics by name ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.embedded("retries of groups that pop in one order")
 @pytest.mark.slow
 def test_a_retry_topic_is_shown_by_name(shop: Stubs) -> None:
     name = f"%RETRY%{GROUP}+{TOPIC}"

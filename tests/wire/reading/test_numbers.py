@@ -67,6 +67,7 @@ def test_a_topic_created_again_has_no_rates_of_the_old_one(shop: Stubs) -> None:
     assert (topic.sent_per_s, stats.popped_per_s, stats.acked_per_s, stats.acked) == (0, 0, 0, 0)
 
 
+@pytest.mark.embedded("commits")
 def test_commits_are_counted_and_reads_make_none(shop: Stubs) -> None:
     def commits() -> int:
         store: pb.StoreStats = shop.admin.GetStats(pb.GetStatsRequest(), timeout=CALL_S).store
@@ -121,6 +122,7 @@ def test_leases_come_soonest_first_those_of_owners_included(shop: Stubs, clock: 
     assert leases(shop, max_leases=2).total == 3
 
 
+@pytest.mark.embedded("retries of groups that pop in one order")
 def test_zeros_of_an_unread_topic_are_one_row_also_in_pages_and_of_a_retry_topic(shop: Stubs) -> None:
     def page(token: str = "", topic: str = TOPIC) -> pb.GetStatsResponse:
         asked = pb.GetStatsRequest(topic=topic, group=GROUP, page_size=1, page_token=token)

@@ -140,6 +140,7 @@ def test_a_reset_answers_the_next_offset_of_every_queue(feed: Stubs) -> None:
     assert dict(feed.admin.CloneOffsets(copy, timeout=CALL_S).offsets) == {0: 3, 1: 0}
 
 
+@pytest.mark.promise("ack")
 def test_a_reset_of_much_is_answered_when_nothing_is_left(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "SWEEP_MAX", 2)
     shop.send(*(str(number).encode() for number in range(20)))
@@ -173,6 +174,7 @@ def test_a_message_sent_back_is_pulled_from_the_retry_topic(feed: Stubs, parked:
     assert (letter.message.dead_letter.reason, letter.message.dead_letter.attempts) == ("broken", 2)
 
 
+@pytest.mark.promise("statistics")
 def test_bad_entries_are_refused_one_by_one_with_their_places(feed: Stubs) -> None:
     feed.send(b"a")
     results = send_back(
@@ -197,6 +199,7 @@ def test_bad_entries_are_refused_one_by_one_with_their_places(feed: Stubs) -> No
 # ── The mode, assignments, sessions ──────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.capability("filters")
 def test_a_switch_returns_the_new_mode_and_moves_leased_messages(shop: Stubs) -> None:
     shop.send(b"a", b"b")
     (handle, _) = handles(shop.pop())

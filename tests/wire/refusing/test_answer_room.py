@@ -68,6 +68,7 @@ def test_a_connection_that_reads_nothing_gets_no_more_answers_than_it_has_room_f
     assert all(b"were not taken yet" in each[b"grpc-message"] for each in refused)
 
 
+@pytest.mark.promise("uncounted")
 def test_messages_of_a_pop_that_has_no_room_go_to_others_and_no_attempt_counts(
     full: Stubs, deaf: Callable[[], Deaf]
 ) -> None:

@@ -222,6 +222,21 @@ def test_every_code_is_provoked_here_or_reserved_for_a_reason() -> None:
     assert not PROVOKED.keys() & RESERVED.keys()
 
 
+@pytest.mark.embedded(
+    "a code that its tests can bring about",
+    only=(
+        "INTERNAL",
+        "TRANSACTION_NOT_FOUND",
+        "HANDLE_LAPSED",
+        "REQUEST_NUMBER_REUSED",
+        "MESSAGE_NOT_FOUND",
+        "STORAGE_FULL",
+        "BUSY",
+        "POLLING_FULL",
+        "UNAVAILABLE",
+        "FILTER_CONFLICT",
+    ),
+)
 @pytest.mark.parametrize("code", PROVOKED)
 def test_a_code_comes_with_its_status_and_says_whether_to_retry(
     shop: Stubs, monkeypatch: pytest.MonkeyPatch, code: str
@@ -244,6 +259,7 @@ def test_the_codes_of_room_and_rest_are_the_retryable_ones() -> None:
     assert retryable == RETRYABLE
 
 
+@pytest.mark.embedded("a store that fails or is full")
 def test_acks_still_work_when_there_is_no_room_for_new_messages(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.send(b"a", b"b", b"c")
     first, second, third = handles(shop.pop())
@@ -258,6 +274,7 @@ def test_acks_still_work_when_there_is_no_room_for_new_messages(shop: Stubs, mon
     shop.send(b"d")
 
 
+@pytest.mark.embedded("a store that fails or is full")
 def test_pops_go_on_while_only_sends_lack_room(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.send(b"a")
     shop.pop(max_messages=1)
@@ -270,6 +287,7 @@ def test_pops_go_on_while_only_sends_lack_room(shop: Stubs, monkeypatch: pytest.
     assert len(shop.pop().deliveries) == 2
 
 
+@pytest.mark.embedded("a store that fails or is full")
 def test_every_call_after_a_failed_commit_is_refused_at_once(shop: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process is about to end, and must answer every call until then."""
     with monkeypatch.context() as patch:

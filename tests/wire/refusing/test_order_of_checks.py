@@ -68,6 +68,7 @@ def test_a_call_of_the_other_protocol_does_the_same(shop: Stubs, v2: V2, call: s
         assert told.removeprefix("CONSUMER_") == f"{missing}_NOT_FOUND", (topic, group)
 
 
+@pytest.mark.capability("filters")
 def test_permission_mode_and_filter_are_checked_in_this_order_after_the_names(shop: Stubs) -> None:
     pop = pb.PopRequest(topic=TOPIC, group=GROUP, filter=pb.Filter(tag="b"))
     shop.pop(filter=pb.Filter(tag="a"))

@@ -58,6 +58,7 @@ def test_entries_that_fared_alike_are_answered_by_one_code(shop: Stubs, v2: V2, 
     assert acked(v2, *sent(v2, b"a", b"b")[:count]) == "OK"
 
 
+@pytest.mark.promise("statistics")
 def test_an_ack_again_is_ok_in_another_request_and_in_the_same(shop: Stubs, v2: V2) -> None:
     """The client lost the answer to the first: it did nothing wrong, and nothing is to be done."""
     a, b = sent(v2, b"a", b"b")
@@ -75,6 +76,7 @@ def test_an_ack_again_by_another_group_is_not(shop: Stubs, v2: V2) -> None:
     assert acked(v2, a, group="other") == "INVALID_RECEIPT_HANDLE"
 
 
+@pytest.mark.promise("ack")
 @pytest.mark.slow
 def test_a_repeated_v2_ack_that_is_no_longer_remembered_is_answered_like_a_late_one(
     shop: Stubs, v2: V2, monkeypatch: pytest.MonkeyPatch
@@ -177,6 +179,7 @@ def test_a_push_consumer_of_node_that_says_no_delay_means_the_groups(
         assert len(node.receive().messages) == 1
 
 
+@pytest.mark.promise("redelivery")
 def test_a_simple_consumer_of_node_that_says_now_means_now(shop: Stubs, v2: V2) -> None:
     with V2(v2.endpoint, client_id="simple", language="HTTP") as node:
         (a,) = sent(node, b"a")
@@ -221,6 +224,7 @@ def test_a_message_that_a_client_gave_up_is_a_dead_letter_with_the_reason(shop: 
     assert letter.dead_letter.reason == "the client gave up after 3 of 3 attempts"
 
 
+@pytest.mark.promise("ack")
 def test_giving_up_and_acking_a_message_may_be_repeated_and_mixed(shop: Stubs, v2: V2) -> None:
     """One client repeats until it hears OK."""
     a, b = sent(v2, b"a", b"b")

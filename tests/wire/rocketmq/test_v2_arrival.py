@@ -71,6 +71,7 @@ def lost(monkeypatch: pytest.MonkeyPatch) -> Parked:
     return counter
 
 
+@pytest.mark.promise("uncounted")
 def test_a_delivery_lost_with_its_connection_comes_back_at_once_uncounted(shop: Stubs, v2: V2) -> None:
     v2.send(message(b"a"), message(b"b"))
 

@@ -148,6 +148,7 @@ def test_a_route_repeats_no_more_of_a_request_than_it_has_to(shop: Stubs, v2: V2
     assert len(answer) < 1024
 
 
+@pytest.mark.promise("ack")
 def test_leases_of_a_topic_that_was_deleted_are_over_and_clients_stop_asking(shop: Stubs, v2: V2) -> None:
     """Push consumers repeat an ack for ever unless they hear OK or INVALID_RECEIPT_HANDLE."""
     v2.send(message())
@@ -200,6 +201,7 @@ def test_a_broker_that_is_busy_agrees_to_no_settings() -> None:
 # ── Refused polls ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.embedded("calls that take no time")
 @pytest.mark.parametrize(
     ("asked", "deadline_s", "held_ms"),
     [

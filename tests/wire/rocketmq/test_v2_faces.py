@@ -42,6 +42,7 @@ KINDS: list[tuple[Any, dict[str, Any], Any, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.embedded("PRIORITY topics, as brokers 5.4 have")
 @pytest.mark.parametrize(("topic_type", "sent", "kind", "expected"), KINDS, ids=["FIFO", "PRIORITY", "PRIORITY 0"])
 def test_priority_and_message_group_are_kept_between_the_two_protocols(
     shop: Stubs, v2: V2, topic_type: Any, sent: dict[str, Any], kind: Any, expected: dict[str, Any]
@@ -101,6 +102,7 @@ def test_a_malformed_timestamp_is_not_an_error(shop: Stubs, v2: V2, time: dict[s
     assert found.system_properties.born_timestamp.seconds == told_s
 
 
+@pytest.mark.promise("statistics")
 def test_a_message_leased_by_one_protocol_can_be_acked_by_the_other(shop: Stubs, v2: V2) -> None:
     v2.send(message(b"a", message_id="m1"), message(b"b", message_id="m2"))
     (here,) = v2.receive(batch_size=1).messages

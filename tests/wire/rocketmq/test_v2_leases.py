@@ -61,6 +61,7 @@ def test_a_lease_with_auto_renew_lasts_while_the_client_is_heard_of(shop: Stubs,
         assert v2.ack(found).status.code == pb.OK
 
 
+@pytest.mark.promise("redelivery")
 def test_messages_with_auto_renew_come_back_at_once_when_the_client_ends(shop: Stubs, v2: V2) -> None:
     v2.send(message())
     v2.receive(auto_renew=True)

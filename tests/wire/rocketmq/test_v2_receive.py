@@ -108,6 +108,7 @@ def test_a_named_queue_is_respected_where_queues_are_shared_but_not_of_node_clie
         assert len(node.receive("wide", queue=3).messages) == 6
 
 
+@pytest.mark.embedded("one engine in this process")
 def test_a_receive_asks_the_engine_once(shop: Stubs, v2: V2, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     execute = EmbeddedEngine.run
@@ -338,6 +339,7 @@ def test_the_filter_of_the_request_wins_whatever_the_group_had(shop: Stubs, v2: 
     assert code(v2, **first) == "MESSAGE_NOT_FOUND"  # it was passed over for the group, as in the reference
 
 
+@pytest.mark.capability("filters")
 def test_the_filter_that_won_is_the_groups_for_the_other_face_too(shop: Stubs, v2: V2) -> None:
     v2.receive(filter_expression=expression(pb.TAG, "a"))
     v2.receive(filter_expression=expression(pb.TAG, "b"))

@@ -25,6 +25,7 @@ def test_a_route_has_every_queue_in_order_at_the_endpoints_that_the_client_used(
     assert route(v2, TOPIC) == answer
 
 
+@pytest.mark.embedded("PRIORITY topics, as brokers 5.4 have", only=("PRIORITY",))
 @pytest.mark.parametrize(
     ("kind", "accepted"),
     [("FIFO", pb.FIFO), ("DELAY", pb.DELAY), ("TRANSACTION", pb.TRANSACTION), ("PRIORITY", pb.PRIORITY)],

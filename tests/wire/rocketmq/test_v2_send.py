@@ -150,6 +150,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.embedded("PRIORITY topics, as brokers 5.4 have", only=("PRIORITY",))
 @pytest.mark.parametrize("topic_type", KINDS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_topic_takes_messages_of_its_own_type_only(stubs: Stubs, v2: V2, topic_type: str, kind: str) -> None:

@@ -105,6 +105,7 @@ def test_lists_are_soonest_first_by_topic_or_of_all(later: Stubs, clock: FakeClo
     assert listed(later, topic=LATER, max_messages=1).total == 2
 
 
+@pytest.mark.promise("statistics")
 def test_the_numbers_tell_what_is_delayed_and_half(later: Stubs) -> None:
     send(later, message(b"a", delay_ms=SECOND), message(b"b", transaction=True), message(b"c", transaction=True))
     stats = later.admin.GetStats(pb.GetStatsRequest(topic=LATER, group=GROUP), timeout=CALL_S)

@@ -111,6 +111,7 @@ def test_a_bad_message_is_refused_and_its_neighbours_are_stored(
     assert bodies(shop.pop()) == [b"before", b"after"]
 
 
+@pytest.mark.embedded("messages without a time of birth")
 @pytest.mark.parametrize(
     "message",
     [
@@ -179,6 +180,7 @@ def numbered(stubs: Stubs, number: int, *messages: pb.Message, **fields: Any) ->
     return send(stubs, *messages, producer_id="p", request_number=number, **fields)
 
 
+@pytest.mark.promise("dedup")
 def test_a_repeated_request_is_answered_with_the_first_result_and_stores_nothing(shop: Stubs) -> None:
     messages = [pb.Message(body=b"x", message_id="mine"), pb.Message(), pb.Message(body=b"x"), pb.Message(body=b"x")]
     first = numbered(shop, 1, *messages)

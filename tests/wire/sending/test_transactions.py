@@ -62,6 +62,7 @@ def wait_until_ended(stubs: Stubs) -> None:
 # ── Send and end ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.promise("transactions")
 @pytest.mark.slow
 def test_a_commit_answers_the_place_and_a_rollback_none(deals: Stubs) -> None:
     first, second, third = send(deals, b"a", b"b", b"c")
@@ -83,6 +84,7 @@ def test_a_commit_of_a_delayed_half_message_answers_its_recall_handle(deals: Stu
     assert (delayed.due_ms, delayed.recall_handle) == (clock.now_ms() + HOUR, result.recall_handle)
 
 
+@pytest.mark.embedded("ids of transactions that a test can write")
 def test_bad_entries_are_refused_one_by_one_and_their_neighbours_end(deals: Stubs) -> None:
     (half,) = send(deals, b"a")
     known = read_transaction(half)

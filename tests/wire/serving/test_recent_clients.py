@@ -33,6 +33,7 @@ def shown(stubs: Any, group: str = "") -> list[Row]:
     return [(row.client_id, row.group, list(row.topics), calls(row)) for row in listed(stubs, group)]
 
 
+@pytest.mark.promise("statistics")
 def test_a_client_that_only_pops_is_listed_with_its_calls_and_its_messages_in_flight(shop: Stubs) -> None:
     assert listed(shop) == []
     shop.send(b"a", b"b", b"c")
@@ -91,6 +92,7 @@ def test_a_client_that_only_sends_or_pulls_is_listed_by_its_host(shop: Stubs) ->
     assert (row.client_id, row.group, row.host, calls(row)) == ("", "", "127.0.0.1", "0/1/1")
 
 
+@pytest.mark.promise("statistics")
 def test_official_clients_are_listed_too(shop: Stubs, v2: V2) -> None:
     assert v2.send(message()).status.code == v2pb.OK
     v2.receive()

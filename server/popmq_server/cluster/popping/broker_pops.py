@@ -22,7 +22,6 @@ from popmq_server.cluster.shared import Shared
 from popmq_server.cluster.signed.handles import SignedDelivery
 from popmq_server.errors import unavailable
 
-
 _CLOCKS_MIN = UNLEARNT_MS // 60_000
 
 

@@ -90,9 +90,9 @@ class Sends:
         except Refused as refused:
             return refused
         except DeadlineOver as late:
-            refused = refusal(late, Asked("", topic.name))
-            refused.message = f"no broker of topic {topic.name!r} answered before the deadline"
-            return refused
+            unanswered = refusal(late, Asked("", topic.name))
+            unanswered.message = f"no broker of topic {topic.name!r} answered before the deadline"
+            return unanswered
 
     def _planned(self, turn: Sequence[tuple[KnownTopic, BrokerMessage]]) -> Iterator[Share[Answer]]:
         known = {topic.broker_name: topic for topic, _ in turn}
