@@ -22,7 +22,7 @@ EVERY = {
     *(ask.CreateTopic, ask.UpdateTopic, ask.DeleteTopic, ask.CreateGroup, ask.UpdateGroup, ask.DeleteGroup),
     *(ask.Heartbeat, ask.AssignmentOf, ask.AskClient, ask.Clients),
     *(queries.Topics, queries.Groups, queries.GroupSettings, queries.HeldBy, queries.Subscriptions),
-    *(queries.StoreSize, queries.SessionHandle),
+    *(queries.StoreSize, queries.SessionHandle, queries.Brokers),
 }
 OPERATIONS: tuple[type[Operation[object]], ...] = get_args(EveryOperation)
 #: The methods of Engine that need a capability, beside the operations.
