@@ -14,7 +14,7 @@ import popmq
 from harness.rocketmq_cluster import RocketMQCluster
 from tests.crash.cluster.parts.callers import CALL_S
 from tests.crash.cluster.parts.relay import CuttingBalancer
-from tests.crash.cluster.parts.rig import DRAIN_S, Doors, Record, doors, load, report
+from tests.crash.cluster.parts.rig import DRAIN_S, Doors, Record, doors, load, report, wait_until
 from tests.crash.cluster.parts.taps import Taps, cutting
 from tests.crash.conftest import Scale
 
@@ -63,6 +63,9 @@ def cut(scale: Scale, record: Record, open_: Doors, cutters: list[CuttingBalance
     with popmq.Client(open_.gateways[0].endpoint) as client:
         names = [f"known-{number}" for number in range(64)]
         known = [client.send(open_.names.topic, popmq.Message(name, message_id=name)) for name in names]
+        # What a thread imports first, pytest rewrites there, and Python 3.11 does not always survive that.
+        assert client.messages.look_up(open_.names.topic, message_id="known-0").deliveries
+        assert client.messages.browse(open_.names.topic, max_messages=1).deliveries
     askers = [Asker(open_, scale.seed + number, known) for number in range(ASKERS)]
     with load(open_) as loaded:
         for cutter in cutters:
@@ -77,6 +80,7 @@ def cut(scale: Scale, record: Record, open_: Doors, cutters: list[CuttingBalance
         for asker in askers:
             asker.done.set()
             asker.join()
+        wait_until(lambda: len(loaded.histories.sent) > 200, "the load goes on after the cuts")
         loaded.finish(DRAIN_S)
     errors = sum((asker.errors for asker in askers), Counter[str]())
     more = {

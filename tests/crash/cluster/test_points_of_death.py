@@ -128,7 +128,7 @@ def kept(world: World, record: Record, fault: str, rounds: int, **more: float) -
 def test_messages_that_a_gateway_popped_and_never_delivered_come_after_their_lease(
     world: World, scale: Scale, record: Record
 ) -> None:
-    rounds, again = scale.pick(short=1, whole=10), list[float]()
+    rounds, again = scale.pick(short=1, whole=5), list[float]()
     for _ in range(rounds):
         world.send()
         with world.killed_at(world.taps.catch(RequestCode.POP_MESSAGE, ANSWER)):
@@ -153,7 +153,7 @@ def test_messages_that_a_gateway_popped_and_never_delivered_come_after_their_lea
 
 
 def test_deliveries_of_a_killed_gateway_are_acked_at_the_other_one(world: World, scale: Scale, record: Record) -> None:
-    rounds, acked = scale.pick(short=1, whole=10), 0
+    rounds, acked = scale.pick(short=1, whole=5), 0
     for _ in range(rounds):
         world.send()
         found = world.taken(LONG_LEASE_S)
@@ -166,7 +166,7 @@ def test_deliveries_of_a_killed_gateway_are_acked_at_the_other_one(world: World,
 def test_an_ack_that_was_carried_out_and_not_answered_is_repeated_without_harm(
     world: World, scale: Scale, record: Record
 ) -> None:
-    rounds = scale.pick(short=1, whole=10)
+    rounds = scale.pick(short=1, whole=5)
     for _ in range(rounds):
         world.send()
         found = world.taken(LONG_LEASE_S)
@@ -178,7 +178,7 @@ def test_an_ack_that_was_carried_out_and_not_answered_is_repeated_without_harm(
 def test_a_message_whose_renewal_was_not_answered_comes_again_and_is_not_lost(
     world: World, scale: Scale, record: Record
 ) -> None:
-    rounds, lapsed, twice = scale.pick(short=1, whole=10), 0, 0
+    rounds, lapsed, twice = scale.pick(short=1, whole=5), 0, 0
     for _ in range(rounds):
         world.send(1)
         (found,) = world.taken()
@@ -198,7 +198,7 @@ def test_a_message_whose_renewal_was_not_answered_comes_again_and_is_not_lost(
 def test_a_send_that_was_stored_and_not_answered_is_delivered_with_its_one_id(
     world: World, scale: Scale, record: Record
 ) -> None:
-    rounds, twice = scale.pick(short=1, whole=10), Counter[str]()
+    rounds, twice = scale.pick(short=1, whole=5), Counter[str]()
     for _ in range(rounds):
         with world.killed_at(world.taps.catch(RequestCode.SEND_MESSAGE_V2, ANSWER)):
             world.send(1)

@@ -30,12 +30,12 @@ class Failed(Exception):
 
 
 class Taken(NamedTuple):
-    """One delivery. `ack` raises Failed."""
+    """One delivery. `queue`: of a first attempt; -1: it is not known. `ack` raises Failed."""
 
     message_id: str
     body: bytes
     attempt: int
-    message_group: str
+    queue: int
     ack: Callable[[], None]
 
 
@@ -66,7 +66,13 @@ class SdkCaller:
     def pop(self, topic: str, group: str) -> list[Taken]:
         found = _told(lambda: self._client.pop(topic, group, wait=POP_WAIT_S, invisible=INVISIBLE_S))
         return [
-            Taken(each.message_id, each.body, each.attempt, each.message_group, lambda each=each: _told(each.ack))  # type: ignore[misc]  # the delivery of this turn
+            Taken(
+                each.message_id,
+                each.body,
+                each.attempt,
+                each.queue if each.attempt == 1 else -1,
+                lambda each=each: _told(each.ack),  # type: ignore[misc]  # the delivery of this turn
+            )
             for each in found
         ]
 
@@ -116,7 +122,7 @@ class V2Caller:
                 each.system_properties.message_id,
                 each.body,
                 each.system_properties.delivery_attempt,
-                each.system_properties.message_group,
+                -1,
                 lambda each=each: self._ack(topic, group, each),  # type: ignore[misc]  # the delivery of this turn
             )
             for each in found

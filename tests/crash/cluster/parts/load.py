@@ -161,6 +161,7 @@ class Load:
             histories.note("pop", began_s)
             with self._counting:
                 for taken in found:
+                    histories.note("message", began_s, taken.queue)
                     assert taken.body == taken.message_id.encode(), "the body of another message"
                     histories.deliveries += 1
                     seen = Seen(at_s, histories.deliveries, at_s + INVISIBLE_S, taken.attempt)

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import popmq
 from harness.gateway_process import GatewayProcess
 from popmq_remoting import Cluster, ClusterSettings
+from popmq_remoting.requests import groups, topics
 from tests.crash.cluster.parts.callers import Caller, SdkCaller, V2Caller
 from tests.crash.cluster.parts.judging import Judged, judged
 from tests.crash.cluster.parts.load import Load
@@ -116,6 +117,23 @@ def wait_until(holds: Callable[[], bool], what: str, within_s: float = CHANGED_S
         assert time.monotonic() - began_s < within_s, f"within {within_s} s: {what}"
         time.sleep(0.05)
     return time.monotonic() - began_s
+
+
+def knows(port: int, names: Names) -> bool:
+    """Whether the broker at a port has the topics and the groups: replicas get them from their master in time."""
+
+    async def asked() -> bool:
+        cluster = Cluster(ClusterSettings(["127.0.0.1:1"], "campaign"))
+        peer = cluster.peer(f"127.0.0.1:{port}")
+        try:
+            until_s = asyncio.get_running_loop().time() + 3.0
+            found = topics.topic_table(await peer.call(topics.all_topics(), until_s)).keys()
+            known = groups.group_table(await peer.call(groups.all_groups(), until_s)).keys()
+            return {names.topic, names.fifo} <= found and {names.group, names.fifo_group} <= known
+        finally:
+            await cluster.close()
+
+    return asyncio.run(asked())
 
 
 def masters(name_server: str) -> dict[str, str]:
