@@ -20,7 +20,7 @@ BENCH = ROOT / "bench"
 BUILT = ROOT / "build" / "bench"
 DEBIAN = BUILT / "debian"
 LIBRARIES = DEBIAN / "usr" / "lib" / "x86_64-linux-gnu"
-ROCKETMQ_VERSION = "5.3.3"
+ROCKETMQ_VERSION, ROCKETMQ_NEWEST = "5.3.3", "5.5.0"
 RABBITMQ = DEBIAN / "usr" / "lib" / "rabbitmq" / "lib"
 ERLANG = DEBIAN / "usr" / "lib" / "erlang"
 #: A first install downloads some 200 MB.
@@ -72,9 +72,10 @@ def counter() -> Path | None:
     return library
 
 
-def rocketmq() -> Path:
+def rocketmq(version: str = ROCKETMQ_VERSION) -> Path:
     """The folder of its jars."""
-    return _jars("rocketmq", f"-Drocketmq={ROCKETMQ_VERSION}")
+    folder = "rocketmq" if version == ROCKETMQ_VERSION else f"rocketmq-{version}"
+    return _jars("rocketmq", f"-Drocketmq={version}", folder=folder)
 
 
 def kafka() -> Path:
@@ -82,8 +83,12 @@ def kafka() -> Path:
     return _jars("kafka")
 
 
-def _jars(name: str, *settings: str) -> Path:
-    folder = BUILT / name
+def _jars(name: str, *settings: str, folder: str = "") -> Path:
+    """The jars that NAME/pom.xml asks for, in a folder of this name under BUILT."""
+    return _made(name, settings, BUILT / (folder or name))
+
+
+def _made(name: str, settings: Sequence[str], folder: Path) -> Path:
     if not folder.joinpath("made").exists():
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder / 'lib'}"]
         run(["mvn", "-q", "-B", *settings, *goal], BENCH / "peers" / name)

@@ -40,6 +40,8 @@ def test_each_default_that_weakens_a_promise_is_found_with_what_to_set(rule: obj
         (judged(timerWheelEnable="false"), "timerWheelEnable", False),
         (judged(autoCreateTopicEnable="true"), "autoCreateTopicEnable", True),
         (judged("V5_1_2"), "(version)", False),
+        (judged("V5_3_3", brokerRole="SYNC_MASTER", replicas=1, in_sync=1), "(version)", False),
+        (judged("V5_3_1", brokerRole="SYNC_MASTER", replicas=1, in_sync=1), "", True),
         (judged(ahead_s=60.0), "(clock)", True),
         (judged(ahead_s=-1.4), "", True),
         (judged(brokerRole="ASYNC_MASTER", replicas=1, in_sync=1), "brokerRole", False),

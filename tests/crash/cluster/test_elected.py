@@ -1,4 +1,7 @@
-"""A master is killed whose replica is elected by a controller inside the name server."""
+"""A master is killed whose replica is elected by a controller inside the name server.
+
+On the newest release: replicas of 5.3.2 and 5.3.3 copy no topic that has a type, so their failover loses topics.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.peers import install
 from harness.rocketmq_cluster import RocketMQCluster
 from tests.crash.cluster.parts.load import Load
 from tests.crash.cluster.parts.rig import (
@@ -44,12 +48,21 @@ def is_master(cluster: RocketMQCluster, address: str) -> bool:
     return masters(cluster.name_server).get("a") == address
 
 
+@pytest.fixture
+def newest() -> Path:
+    """Its jars."""
+    try:
+        return install.rocketmq(install.ROCKETMQ_NEWEST)
+    except install.Missing as error:
+        pytest.skip(str(error))
+
+
 def test_a_killed_master_is_replaced_by_its_replica_and_no_ok_is_lost(
-    jars: Path, tmp_path: Path, scale: Scale, record: Record
+    newest: Path, tmp_path: Path, scale: Scale, record: Record
 ) -> None:
     rounds, elected, sends, pops = scale.pick(short=1, whole=3), list[float](), list[float](), list[float]()
     with (
-        RocketMQCluster(tmp_path / "rocketmq", jars, ("a", "b"), elected=("a",)) as cluster,
+        RocketMQCluster(tmp_path / "rocketmq", newest, ("a", "b"), elected=("a",)) as cluster,
         doors(tmp_path, cluster.name_server) as open_,
         load(open_) as loaded,
         ordered(open_) as in_order,

@@ -17,6 +17,8 @@ CLOCK_S = 2.0
 FLUSH_MS = 500
 #: Since this version a lease that is over comes back in 0.3 s, if that is switched on.
 KV_POPS = (5, 5)
+#: Replicas of these copy no topic that has a type (apache/rocketmq#9403), and every topic of a gateway has one.
+NO_TYPES = ((5, 3, 2), (5, 3, 3))
 
 
 class Finding(NamedTuple):
@@ -147,6 +149,9 @@ def _of_master(seen: Seen) -> Iterable[Finding]:
     if facts.version < FLOOR:
         floor = ".".join(map(str, FLOOR))
         yield _finding(seen, "(version)", seen.version, f"{floor} or later", "all", "gateways do not call it", False)
+    if seen.replicas and facts.version[:3] in NO_TYPES:
+        why = "replicas do not copy topics that have a type: after a failover, create the topics again"
+        yield _finding(seen, "(version)", seen.version, "5.4 or later", "OK of a Send", why, False)
     if seen.ahead_s is not None and abs(seen.ahead_s) > CLOCK_S:
         why = "times of delayed messages and of listings are wrong by as much"
         yield _finding(
