@@ -66,7 +66,7 @@ def _bent(raw: bytes) -> None:
 def _made(raw: bytes) -> None:
     numbers = [int.from_bytes(raw[at : at + 9], "big", signed=True) for at in range(0, 45, 9)]
     names = raw[45:].decode("utf-8", "replace").split("\n")
-    broker, topic, group, one, two = [*names, "a", "t", "g", "i", ""][:5]
+    broker, topic, group, one, two = [name or "x" for name in (*names, "a", "t", "g", "i", "j")][:5]
     handle = pop_handles.PopHandle(
         numbers[0], numbers[1], numbers[2], numbers[3] % 70_000, str(numbers[4] % 3), broker, 7, numbers[0] + 5
     )
@@ -77,7 +77,7 @@ def _made(raw: bytes) -> None:
         pass
     else:
         assert HANDLES.read(text, group) == delivery._replace(attempt=min(delivery.attempt, 255))
-    half = SignedHalf(broker, HalfPlace(topic, group, one, two or one, numbers[0], numbers[1]), bool(numbers[2] % 2))
+    half = SignedHalf(broker, HalfPlace(topic, group, one, two, numbers[0], numbers[1]), bool(numbers[2] % 2))
     try:
         text = transactions.write(SECRETS, half)
     except BadFormat:

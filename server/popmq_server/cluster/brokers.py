@@ -16,6 +16,7 @@ from typing import TypeVar
 from popmq_remoting import CALLS, Cluster, RemotingError, Request, Response, ResponseCode, Route
 from popmq_remoting.errors import BrokerRefused
 from popmq_remoting.requests import name_server, topics
+from popmq_server.clock import pause
 from popmq_server.cluster import names
 from popmq_server.cluster.features import Facts, Features
 from popmq_server.cluster.refusals import Asked, refusal
@@ -26,8 +27,8 @@ from popmq_server.errors import Refused, topic_not_found, unavailable
 MARGIN_S, CALL_S = 0.2, 10.0
 #: Of a short deadline, the part at most that is left for the answer's way back.
 MARGIN_SHARE = 0.25
-#: Requests of one call that are under way together.
-LANES = 32
+#: Requests of one call that are under way together, and those of them that begin in one turn of the event loop.
+LANES, ITEMS_A_TURN = 32, 16
 #: Codes by which a broker says that the route, or its own part in it, is another by now.
 _MOVED = frozenset(
     (
@@ -234,10 +235,25 @@ def whole(answers: Mapping[str, T | Refused]) -> dict[str, T]:
 
 
 async def in_lanes(items: Sequence[T], one: Callable[[T], Awaitable[None]]) -> None:
-    """Runs `one` for each item, LANES of them at once."""
+    """Runs `one` for each item, LANES of them at once.
+
+    One that is answered from memory does not wait, so at most ITEMS_A_TURN begin in a turn of the event loop: a list of
+    5,000 topics would else hold up all other calls.
+    """
+    loop, left = asyncio.get_running_loop(), ITEMS_A_TURN
+
+    def next_turn() -> None:
+        nonlocal left
+        left = ITEMS_A_TURN
 
     async def lane(start: int) -> None:
+        nonlocal left
         for item in items[start::LANES]:
+            while not left:
+                await pause(0)
+            left -= 1
+            if not left:
+                loop.call_soon(next_turn)
             await one(item)
 
     await asyncio.gather(*(lane(start) for start in range(min(LANES, len(items)))))

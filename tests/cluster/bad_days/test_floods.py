@@ -8,6 +8,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_remoting.codes import RequestCode, ResponseCode
+from popmq_server.cluster.brokers import ITEMS_A_TURN, in_lanes
 from popmq_server.cluster.engine import ClusterEngine
 from popmq_server.contract import commands as do
 from popmq_server.contract.commands import Place
@@ -156,3 +157,24 @@ async def test_a_group_that_waits_for_a_thousand_topics_is_a_request_for_each() 
         assert fake.brokers["a"].counts[RequestCode.NOTIFICATION] == 200
         engine.close_waits()
         assert {len((await one).rows) for one in waiting} == {0}
+
+
+@jumping
+async def test_what_is_answered_from_memory_lets_other_calls_run_after_a_few_items() -> None:
+    done, most = 0, 0
+
+    async def one(_: int) -> None:
+        nonlocal done
+        done += 1
+
+    async def others() -> None:
+        nonlocal most
+        before = 0
+        while True:
+            most, before = max(most, done - before), done
+            await asyncio.sleep(0)
+
+    async with for_ever([others()]):
+        await in_lanes(range(5_000), one)
+    assert done == 5_000
+    assert most == ITEMS_A_TURN
