@@ -8,7 +8,7 @@ Make and use it inside one event loop.
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, cast
 
 from popmq_remoting import Cluster, Request, RequestCode, Response
@@ -46,10 +46,15 @@ from popmq_server.cluster.shared import Shared
 from popmq_server.cluster.signed.secrets import Secrets
 from popmq_server.cluster.transactions.checks import CheckStream, Producers
 from popmq_server.cluster.transactions.ends import BY_ENDS, Ends
-from popmq_server.contract.commands import Available, Pop, Popped, Pull, Pulled, Ready
+from popmq_server.contract.commands import Available, LookUp, Peek, Pop, Popped, Pull, Pulled, Ready, queries
 from popmq_server.contract.commands.numbers import EngineInfo
+from popmq_server.contract.engine import RoomForAnswers
 from popmq_server.contract.operations import A, Command, Handled, Operation, Query
+from popmq_server.errors import Refused
 from popmq_server.options import MEMBER_CONNECTIONS
+
+#: Queries whose answers have messages.
+_READS = (Peek, LookUp, queries.Browse)
 
 Handler = Callable[[Any], Coroutine[object, object, Any]]  # each class of operations has its own types
 
@@ -58,6 +63,11 @@ def _bound(part: object, handled: Handled[Any]) -> dict[type[Operation[object]],
     """The handlers of a part, as the engine calls them."""
     handlers: dict[type[Operation[object]], Callable[..., Any]] = handled.handlers
     return {kind: functools.partial(handler, part) for kind, handler in handlers.items()}
+
+
+def _bytes_of(rows: Iterable[tuple[Any, ...]]) -> int:
+    """Of the messages of an answer; each row begins with its message."""
+    return sum(len(row[0]) for row in rows)
 
 
 class ClusterEngine:
@@ -73,7 +83,10 @@ class ClusterEngine:
         now_ms: Callable[[], int],
         name: str = "",
         members_max: int = MEMBER_CONNECTIONS,
+        room: RoomForAnswers | None = None,
     ) -> None:
+        """`room`: of the answers with messages; None: without limits."""
+        self._room = room
         self.shared = shared = Shared(cluster, secrets, now_ms, name)
         self.dead = dead = DeadLetters(shared.brokers, now_ms)
         self.sends = Sends(shared)
@@ -140,13 +153,33 @@ class ClusterEngine:
         return cast(A, await self._handlers[type(command)](command))
 
     async def ask(self, query: Query[A]) -> A:
-        return cast(A, await self._handlers[type(query)](query))
+        handler = self._handlers[type(query)]
+        if self._room is None or not isinstance(query, _READS):
+            return cast(A, await handler(query))
+        self._room.check()
+        answer = await handler(query)
+        self._room.hold(_bytes_of(answer if isinstance(answer, list) else answer.rows))
+        return cast(A, answer)
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
-        return await self.pops.pop(command, wait_ms)
+        if self._room is None:
+            return await self.pops.pop(command, wait_ms)
+        self._room.check()
+        popped = await self.pops.pop(command, wait_ms)
+        try:
+            self._room.hold(_bytes_of(popped.rows))
+        except Refused:
+            self.pops.give_back(command, popped)
+            raise
+        return popped
 
     async def pull(self, command: Pull, wait_ms: int) -> Pulled:
-        return await self.pulls.pull(command, wait_ms)
+        if self._room is None:
+            return await self.pulls.pull(command, wait_ms)
+        self._room.check()
+        pulled = await self.pulls.pull(command, wait_ms)
+        self._room.hold(_bytes_of(pulled.rows))
+        return pulled
 
     async def wait_available(self, command: Available, min_ready: int, wait_ms: int) -> Ready:
         return await self._availability.wait(command, min_ready, wait_ms)

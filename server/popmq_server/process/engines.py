@@ -18,7 +18,7 @@ def _embedded(options: Options, clock: Clock, metrics: Metrics, room: RoomForAns
 def _rocketmq(options: Options, clock: Clock, metrics: Metrics, room: RoomForAnswers, note_faults: bool) -> Life:
     from popmq_server.cluster.gateway.life import ClusterLife
 
-    return ClusterLife(options, clock, metrics)
+    return ClusterLife(options, clock, metrics, room)
 
 
 #: By name. `note_faults`: the process has nothing else, and the engine may note a signal that ends it.

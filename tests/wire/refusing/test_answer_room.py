@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.clock import FakeClock
 from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import Refused
 from popmq_server.logs import CALL
@@ -15,7 +16,8 @@ from popmq_server.protocols import answer_room
 from popmq_server.protocols.access.admission import IN_FLIGHT
 from tests.wire.refusing.deaf import Deaf
 from tests.wire.rocketmq.v2 import V2
-from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs
+from tests.wire.served import ServedCluster
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies
 
 BODY = bytes(10_000)
 #: What a connection and all clients may have asked for and not taken, in these tests.
@@ -79,6 +81,24 @@ def test_messages_of_a_pop_that_has_no_room_go_to_others_and_no_attempt_counts(
     got = [*full.pop(max_messages=32, wait_ms=1_000).deliveries]
     assert len(got) == 10
     assert {each.attempt for each in got} == {1}
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_a_gateway_keeps_no_more_for_a_connection_that_reads_nothing(
+    gateway: ServedCluster, clock: FakeClock, name: str
+) -> None:
+    with Stubs(gateway.endpoint) as stubs:
+        stubs.create_topic(queues=2)
+        stubs.create_group()
+        for _ in range(20):
+            stubs.broker.Send(pb.SendRequest(topic=TOPIC, messages=[pb.Message(body=BODY, keys=["k"])]), timeout=CALL_S)
+        client = Deaf(gateway.endpoint)
+        for _ in range(5):
+            client.ask(f"/popmq.v1.{name}", NATIVE[name].SerializeToString())
+        assert {each[b"grpc-status"] for each in client.until(1)} == {b"8"}
+        client.close()
+        while not bodies(stubs.pop(max_messages=32)):  # what had no room is for others, once it was given back
+            clock.advance(1_000)
 
 
 @pytest.mark.parametrize("name", ["ReceiveMessage", "PullMessage"])

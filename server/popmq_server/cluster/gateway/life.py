@@ -13,6 +13,7 @@ from popmq_server.cluster.engine import ClusterEngine
 from popmq_server.cluster.gateway.counting import broker_numbers, counted, members, parked
 from popmq_server.cluster.gateway.reach import Reach
 from popmq_server.cluster.numbers.scraped import Scraped
+from popmq_server.contract.engine import RoomForAnswers
 from popmq_server.contract.life import EngineNumbers, GatewayNumbers, Kept, Words
 from popmq_server.errors import StartError
 from popmq_server.monitoring.gateway_metrics import GatewayMetrics
@@ -25,8 +26,8 @@ class ClusterLife:
 
     words = Words("the cluster", "the gateway failed", "another gateway goes on", "it has left the cluster")
 
-    def __init__(self, options: Options, clock: Clock, metrics: Metrics) -> None:
-        self._options, self._clock = options, clock
+    def __init__(self, options: Options, clock: Clock, metrics: Metrics, room: RoomForAnswers | None = None) -> None:
+        self._options, self._clock, self._room = options, clock, room
         self._counts = GatewayMetrics(metrics.registry)
         self.labels = {"engine": "rocketmq"}
 
@@ -44,7 +45,7 @@ class ClusterLife:
             raise StartError(str(error)) from None
         options = self._options
         self.engine = ClusterEngine(
-            self._cluster, secrets, self._clock.now_ms, options.cluster, options.member_connections
+            self._cluster, secrets, self._clock.now_ms, options.cluster, options.member_connections, self._room
         )
         self._files = ReplacedFiles(options, self._cluster, secrets)
         self._reach = Reach(self.engine.shared.brokers, options.namesrv, options.cluster, stopwatch, self.engine.learn)

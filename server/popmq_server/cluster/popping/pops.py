@@ -310,9 +310,17 @@ class Pops:
 
     def _unheard(self, group: str, task: "asyncio.Task[Popped]") -> None:
         """Gives the messages of a caller that has gone back, so that others get them at once."""
-        if task.cancelled() or task.exception() is not None:
-            return
-        handles = [handle.decode() for handle in task.result().handles if handle]
+        if not task.cancelled() and task.exception() is None:
+            self._given_back(group, task.result())
+
+    def give_back(self, command: Pop, popped: Popped) -> None:
+        """The answer has no room: its messages are for others, and a repeat gets others."""
+        if (key := key_of(command)) is not None:
+            self._attempts.forget(key)
+        self._given_back(command.group, popped)
+
+    def _given_back(self, group: str, popped: Popped) -> None:
+        handles = [handle.decode() for handle in popped.handles if handle]
         for handle in handles:
             self.held.remove(handle)
         self._at_brokers.release((self._handles.read(handle, group) for handle in handles), group)
