@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from unittest import mock
 
 from popmq_server.contract.operations import LANE_POP, Command
-from popmq_server.embedded.rules.topics import readers
+from popmq_server.embedded.rules.topics import readers, registry
 from popmq_server.embedded.rules.topics.log import Log
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import (
@@ -29,7 +29,7 @@ class Glance(Command[Stand], Unlisted, lane=LANE_POP):
 
 def glance(tx: Tx, command: Glance) -> Stand:
     """The position of a group in a topic; empty if one of them does not exist."""
-    topic, group = tx.topic(command.topic), readers.group(tx, command.group)
+    topic, group = registry.topic(tx, command.topic), readers.group(tx, command.group)
     if topic is None or group is None:
         return Stand([], [], set())
     where = (group.group_id, topic.topic_id)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract import commands as ask
 from popmq_server.embedded.rules.delivery import pick
-from popmq_server.embedded.rules.topics import readers
+from popmq_server.embedded.rules.topics import readers, registry
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.errors import Refused
 from popmq_server.values.filters import filter as filters
@@ -114,7 +114,7 @@ def test_many_matches_are_not_looked_for_beyond_the_batch(rig: Rig) -> None:
     shop(rig)
     send(rig, *tagged(*numbered("red", 3000)))
     tx = Tx(rig.core.state, rig.store, rig.now)
-    group, topic = readers.group(tx, "g"), tx.topic("t")
+    group, topic = readers.group(tx, "g"), registry.topic(tx, "t")
     assert group is not None
     assert topic is not None
     plan = pick.Pick(tx, group, topic, pick.Bounds(8, 1 << 20, wanted=filters.make(*RED)))

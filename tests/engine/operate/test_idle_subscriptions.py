@@ -10,7 +10,7 @@ from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.embedded import operations
 from popmq_server.embedded.rules.operate import idle_subscriptions
-from popmq_server.embedded.rules.topics import readers, walks
+from popmq_server.embedded.rules.topics import readers, registry, walks
 from popmq_server.embedded.state.tx import Tx
 from tests.engine import lites, work
 from tests.engine.conftest import MakeRig
@@ -263,7 +263,7 @@ def test_lite_topics_of_an_aborted_piece_are_removed_with_their_subscription(
     lites.send(rig, *(f"{name}:1" for name in "abcde"))
     rig.ack(lites.pop(rig, *"abcde"))
     tx = Tx(rig.core.state, rig.store, rig.now)
-    expiry, group, chat = idle_subscriptions.Expiry(rig.now), readers.group(tx, "g"), tx.topic("chat")
+    expiry, group, chat = idle_subscriptions.Expiry(rig.now), readers.group(tx, "g"), registry.topic(tx, "chat")
     assert group is not None
     assert chat is not None
     assert expiry._remove(tx, group, chat)

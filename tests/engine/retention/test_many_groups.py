@@ -11,7 +11,7 @@ from popmq_server.embedded.rules.retention import floors, retention
 from popmq_server.embedded.rules.retention.chunks import chunks as chunks_of
 from popmq_server.embedded.rules.retention.retention import Retention
 from popmq_server.embedded.rules.sending import size_limit
-from popmq_server.embedded.rules.topics import backlog
+from popmq_server.embedded.rules.topics import backlog, registry
 from popmq_server.embedded.rules.topics import walks as topic_walks
 from popmq_server.embedded.state.tx import Tx
 from tests.engine.conftest import MakeRig
@@ -133,7 +133,7 @@ def test_a_group_that_lags_is_found_again_without_a_walk(make_rig: MakeRig) -> N
         rig.do(ask.Available("t", "slow"))
         rig.advance(MINUTE)
         tx = Tx(rig.core.state, rig.store, rig.now)
-        topic = tx.topic("t")
+        topic = registry.topic(tx, "t")
         assert topic is not None
         ends, found = floors.ends_of(next(chunks_of(tx, topic.topic_id, 0))), list[object]()
         work = calls(lambda: found.append(floors.climb(tx, topic, ends, 1000)))
@@ -366,7 +366,7 @@ def test_a_walk_leaves_no_group_out_when_those_before_its_place_are_gone(rig: Ri
         rig.group(name)
         rig.ack(rig.pop(group=name), group=name)
     state, tx = rig.core.state, Tx(rig.core.state, rig.store, rig.now)
-    topic = tx.topic("t")
+    topic = registry.topic(tx, "t")
     assert topic is not None
     last = list(chunks_of(tx, topic.topic_id, 0))[-1]
     ends = floors.ends_of(last)

@@ -19,7 +19,6 @@ from popmq_server.values.ids import ENTITY_MAX
 from popmq_server.values.records import (
     Counters,
     Stat,
-    Topic,
     TopicStat,
 )
 
@@ -106,11 +105,6 @@ class Tx:
         """Stores the time of this commit: a broker that starts again goes on from there."""
         counters = self.state.counters[""]
         self.state.counters[""] = counters._replace(saved_ms=max(counters.saved_ms, self.now_ms))
-
-    def topic(self, name: str) -> Topic | None:
-        """A topic by name, as this transaction sees it."""
-        topic_id = self.state.ids.get(("t", name))
-        return None if topic_id is None else self.state.topics[topic_id]
 
     def wake(self, group_id: int | None, topic_id: int) -> None:
         """After the commit one parked Pop of the group (None: of each group) on the topic is tried again."""

@@ -19,6 +19,7 @@ from popmq_server.contract.commands import Ack, Pop, Send
 from popmq_server.contract.commands.messages import Entries
 from popmq_server.embedded.rules.delivery import lease, pop
 from popmq_server.embedded.rules.sending import send
+from popmq_server.embedded.rules.topics import registry
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.writer.batch import ANSWER_BYTES_MAX, Batch, Poisoned, answer_bytes, must_wait, refusal_of
 from popmq_server.values.leased import Leased
@@ -110,7 +111,7 @@ def _pop(tx: Tx, batch: Batch, indexes: list[int]) -> set[int]:
     command = cast(Pop, batch.commands[indexes[0]])
     bytes_max = min(command.max_bytes, ANSWER_BYTES_MAX - batch.answering)
     command = replace(command, max_messages=len(indexes), max_bytes=bytes_max)
-    topic = tx.topic(command.topic)
+    topic = registry.topic(tx, command.topic)
     if topic is None or topic.type in ("FIFO", "LITE") or refusal_of(tx, command):
         return set()
     leased: Leased = pop.pop(tx, command)

@@ -39,7 +39,7 @@ from popmq_server.contract.commands import (
 from popmq_server.embedded.rules.delivery import lease_history
 from popmq_server.embedded.rules.delivery.retry import take_back, to_retry
 from popmq_server.embedded.rules.delivery.subscription import bind, refuse_lite
-from popmq_server.embedded.rules.topics import consumer_groups, readers
+from popmq_server.embedded.rules.topics import consumer_groups, readers, registry
 from popmq_server.embedded.state import leases, owners
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import CheckPoint, Lease
@@ -115,7 +115,7 @@ def attach(tx: Tx, command: AttachOwner) -> Attached:
     Also fixes the group's start position: a Spark query names its topic before it reads, and must get the messages
     that are sent in between.
     """
-    topic = tx.topic(command.topic) if command.topic else None
+    topic = registry.topic(tx, command.topic) if command.topic else None
     if command.topic and topic is None:
         raise topic_not_found(command.topic)
     if topic is not None:

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 
 from popmq_server.contract.commands import SetFilter
 from popmq_server.contract.commands.filtering import EVERY_MESSAGE
-from popmq_server.embedded.rules.topics import index, readers
+from popmq_server.embedded.rules.topics import index, readers, registry
 from popmq_server.embedded.rules.topics.log import entries
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import (
@@ -59,7 +59,7 @@ def resolve(tx: Tx, topic_name: str, group_name: str, lite_field: str = "topic")
     Every call validates in the same order: topic, group, topic type, permission, consume mode, filter. A request with
     several errors always gets the same one.
     """
-    group, topic = readers.group(tx, group_name), tx.topic(topic_name)
+    group, topic = readers.group(tx, group_name), registry.topic(tx, topic_name)
     if topic is None:
         raise topic_not_found(topic_name)
     if group is None:

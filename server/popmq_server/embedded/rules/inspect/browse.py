@@ -17,6 +17,7 @@ from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.numbers import Page
 from popmq_server.embedded.rules.delivery import deadletter, fifo
 from popmq_server.embedded.rules.pulling.offsets import retry_topic
+from popmq_server.embedded.rules.topics import registry
 from popmq_server.embedded.rules.topics.log import Log, entries, over_hole
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import (
@@ -44,7 +45,7 @@ def browse(tx: Tx, query: queries.Browse) -> Page:
         how = tx.state.subscriptions.get((group.group_id, topic.topic_id), Subscription())
         read = _waiting if topic.in_order and not how.pulls else _retries
         return read(tx, group, topic, *bounds[:3])
-    found = tx.topic(name)
+    found = registry.topic(tx, name)
     if found is None:
         raise topic_not_found(name)
     if queue >= found.queues:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from popmq_server.embedded.operations import LookedUpPiece, LookUpPiece
 from popmq_server.embedded.rules.delivery import deadletter
-from popmq_server.embedded.rules.topics import index
+from popmq_server.embedded.rules.topics import index, registry
 from popmq_server.embedded.rules.topics.index import Hit, Spot
 from popmq_server.embedded.rules.topics.log import Log
 from popmq_server.embedded.state.tx import Tx
@@ -27,7 +27,7 @@ READS_MAX = 1000
 
 def look_up(tx: Tx, command: LookUpPiece) -> LookedUpPiece:
     """Runs one piece."""
-    topic = tx.topic(command.topic)
+    topic = registry.topic(tx, command.topic)
     if topic is None:
         raise topic_not_found(command.topic)
     below = command.below

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server.embedded.rules.pulling.offsets import retry_topic
-from popmq_server.embedded.rules.topics import readers
+from popmq_server.embedded.rules.topics import readers, registry
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import U32
 from popmq_server.errors import group_not_found, not_a_page, topic_not_found
@@ -76,7 +76,7 @@ def pairs(tx: Tx, topic_name: str, group_name: str, after: str) -> Iterator[Name
         if group_name == group.name or (has_named and not group_name):
             yield NamedPair(group, topic, "")
         return
-    named_topic, named_group = tx.topic(topic_name), readers.group(tx, group_name)
+    named_topic, named_group = registry.topic(tx, topic_name), readers.group(tx, group_name)
     if topic_name and named_topic is None:
         raise topic_not_found(topic_name)
     if group_name and named_group is None:
@@ -85,7 +85,7 @@ def pairs(tx: Tx, topic_name: str, group_name: str, after: str) -> Iterator[Name
     if named_topic is not None:
         yield from _pairs_of(tx, named_topic, named_group, last.group_id, alone=True)
         return
-    if last.topic and (begun := tx.topic(last.topic)) is not None:
+    if last.topic and (begun := registry.topic(tx, last.topic)) is not None:
         yield from _pairs_of(tx, begun, named_group, last.group_id)
     for topic in topics(tx, last.topic):
         yield from _pairs_of(tx, topic, named_group, 0)

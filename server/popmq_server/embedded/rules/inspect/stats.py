@@ -20,7 +20,7 @@ from popmq_server.embedded.rules.inspect.browse import browse
 from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.operate import idle_subscriptions
 from popmq_server.embedded.rules.pulling.offsets import retry_topic
-from popmq_server.embedded.rules.topics import readers
+from popmq_server.embedded.rules.topics import readers, registry
 from popmq_server.embedded.rules.topics.backlog import bytes_of, ready, stored
 from popmq_server.embedded.rules.topics.log import Log, entries, located
 from popmq_server.embedded.state.leases import oldest_chunk
@@ -136,7 +136,7 @@ def _zeros(tx: Tx, group: Group, topic: Topic) -> GroupNumbers:
 
 def _dead(tx: Tx, group: Group) -> int:
     """The number of messages in the dead letter topic of a group, from all topics."""
-    topic = tx.topic(dead_letter_topic(group.name))
+    topic = registry.topic(tx, dead_letter_topic(group.name))
     return stored(tx.state, topic) if topic else 0
 
 
@@ -166,9 +166,9 @@ def topics(tx: Tx, query: queries.Topics) -> Rows[TopicNumbers]:
     name = query.name
     if name.startswith(RETRY_PREFIX):
         return Rows([_retry_topic(tx, name)])
-    if name and tx.topic(name) is None:
+    if name and registry.topic(tx, name) is None:
         raise topic_not_found(name)
-    one = tx.topic(name) if name else None
+    one = registry.topic(tx, name) if name else None
     if one is not None:
         return Rows([_topic_numbers(tx.state, one)])
     found, budget = Rows[TopicNumbers](), names.StepsLeft()
@@ -267,7 +267,7 @@ def leases(tx: Tx, query: queries.Leases) -> LeasePage:
     _must_exist(tx, query.topic, query.group)
     group, topic = (
         readers.group(tx, query.group) if query.group else None,
-        tx.topic(query.topic) if query.topic else None,
+        registry.topic(tx, query.topic) if query.topic else None,
     )
     shown, met, left = list[LeaseNumbers](), 0, LEASES_PIECE
     begin, listed = _lease_place(query.after)
@@ -303,7 +303,7 @@ def _must_exist(tx: Tx, topic_name: str, group_name: str) -> None:
     """Raises Refused for names that do not exist; empty ones are allowed."""
     if topic_name.startswith(RETRY_PREFIX):
         retry_topic(tx, topic_name)
-    elif topic_name and tx.topic(topic_name) is None:
+    elif topic_name and registry.topic(tx, topic_name) is None:
         raise topic_not_found(topic_name)
     if group_name and readers.group(tx, group_name) is None:
         raise group_not_found(group_name)

@@ -10,7 +10,7 @@ A stage continues at a key. That of stage 0 is the topic and the position below 
 import itertools
 
 from popmq_server.embedded.operations import Spotted, Trace, Traced
-from popmq_server.embedded.rules.topics import index, readers
+from popmq_server.embedded.rules.topics import index, readers, registry
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import TOPIC_AT, U32, U64
 from popmq_server.errors import group_not_found, topic_not_found
@@ -27,7 +27,7 @@ LOG, DELAYED, HALF = 0, 1, 2
 
 def trace(tx: Tx, command: Trace) -> Traced:
     """Runs one piece."""
-    if command.topic and tx.topic(command.topic) is None:
+    if command.topic and registry.topic(tx, command.topic) is None:
         raise topic_not_found(command.topic)
     if command.group and readers.group(tx, command.group) is None:
         raise group_not_found(command.group)
@@ -45,12 +45,12 @@ def trace(tx: Tx, command: Trace) -> Traced:
 def _topics(tx: Tx, command: Trace) -> list[int]:
     """The topics to search: the named one, or all, and the dead letter topics of the groups that read it."""
     state = tx.state
-    topic = tx.topic(command.topic) if command.topic else None
+    topic = registry.topic(tx, command.topic) if command.topic else None
     groups = state.topic_groups.get(topic.topic_id, ()) if topic else list(state.groups)
     names = [state.groups[group_id].name for group_id in groups if group_id in state.groups]
     dead_letters = {dead_letter_topic(name) for name in names if command.group in ("", name)} | {GIVE_UP_TOPIC}
     if topic is not None:
-        found = [topic.topic_id, *(each.topic_id for name in dead_letters if (each := tx.topic(name)) is not None)]
+        found = [each.topic_id for each in (topic, *registry.topics(tx, dead_letters))]
     else:
         found = [
             each.topic_id for each in state.topics.values() if not each.is_dead_letter or each.name in dead_letters
@@ -76,7 +76,7 @@ def _in_log(tx: Tx, topics: list[int], wanted: bytes, key: bytes) -> tuple[list[
 
 def _in_rows(tx: Tx, stage: int, topic_name: str, wanted: bytes, key: bytes) -> tuple[list[Spotted], bytes | None]:
     """Stages 1 and 2: scans the small rows of delayed or half messages."""
-    topic = tx.topic(topic_name) if topic_name else None
+    topic = registry.topic(tx, topic_name) if topic_name else None
     stat = tx.state.topic_stat.get(topic.topic_id, TopicStat()) if topic else None
     if not (stat[stage] if stat is not None else tx.state.unseen.get(TopicStat._fields[stage], 0)):
         return [], None

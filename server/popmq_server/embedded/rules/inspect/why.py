@@ -21,7 +21,7 @@ from popmq_server.embedded.rules.inspect.trace import DELAYED, LOG
 from popmq_server.embedded.rules.operate import holders
 from popmq_server.embedded.rules.operate.holders import HeldMessage
 from popmq_server.embedded.rules.sending import delay, transaction
-from popmq_server.embedded.rules.topics import index, readers
+from popmq_server.embedded.rules.topics import index, readers, registry
 from popmq_server.embedded.rules.topics.index import Spot
 from popmq_server.embedded.rules.topics.log import Log
 from popmq_server.embedded.state.checkpoints import DONE
@@ -110,7 +110,7 @@ def _walk(tx: Tx, command: WhyPiece, seen: FoundInLog) -> HolderSearch:
     """
     places = {(found.topic.topic_id, found.spot.queue, found.spot.offset) for found in seen.log}
     for dead_letter in seen.dead_letters:
-        if (topic := tx.topic(dead_letter.origin.topic)) is not None:
+        if (topic := registry.topic(tx, dead_letter.origin.topic)) is not None:
             places.add((topic.topic_id, *_place(dead_letter)[1:]))
     group = readers.group(tx, command.group) if command.group else None
     if not any(_may_hold(tx, group, topic_id) for topic_id in {place[0] for place in places}):
@@ -225,7 +225,7 @@ def _lives_of_dead_letters(
             by_place.setdefault(_place(dead_letter), []).append(dead_letter)
     lives = []
     for (name, queue, offset), alike in by_place.items():
-        topic = tx.topic(name)
+        topic = registry.topic(tx, name)
         if topic is not None and topic.created_ms > min(dead_letter.origin.dead_ms for dead_letter in alike):
             topic = None
         by_group: dict[int, list[TracedDeadLetter]] = {}

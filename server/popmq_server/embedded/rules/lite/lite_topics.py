@@ -61,7 +61,7 @@ QUOTA_RETRY_MS = 60_000
 
 def resolve(tx: Tx, topic_name: str, group_name: str) -> tuple[Group, Topic]:
     """The group and the LITE topic of these names, or Refused."""
-    group, topic = readers.group(tx, group_name), tx.topic(topic_name)
+    group, topic = readers.group(tx, group_name), registry.topic(tx, topic_name)
     if topic is None:
         raise topic_not_found(topic_name)
     if group is None:

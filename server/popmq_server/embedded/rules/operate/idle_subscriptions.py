@@ -20,7 +20,7 @@ from collections import deque
 from popmq_server.embedded.operations import Attend
 from popmq_server.embedded.rules.delivery import deadletter
 from popmq_server.embedded.rules.delivery.subscription import note_use
-from popmq_server.embedded.rules.topics import quotas, readers
+from popmq_server.embedded.rules.topics import quotas, readers, registry
 from popmq_server.embedded.rules.topics.removal import drop_range
 from popmq_server.embedded.rules.topics.walks import TopicRound
 from popmq_server.embedded.state import topic_counts
@@ -68,7 +68,7 @@ def expires_ms(group: Group, subscription: Subscription, read_ms: int) -> int:
 def attend(tx: Tx, command: Attend) -> None:
     """Notes that live members of a group may read these topics."""
     group = readers.group(tx, command.group)
-    for topic in filter(None, map(tx.topic, command.topics)):
+    for topic in registry.topics(tx, command.topics):
         if group is not None and (group.group_id, topic.topic_id) in tx.state.stat:
             note_use(tx, (group.group_id, topic.topic_id))
 

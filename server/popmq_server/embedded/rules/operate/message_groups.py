@@ -21,7 +21,7 @@ from popmq_server.embedded.rules.delivery import deadletter, fifo, lease_history
 from popmq_server.embedded.rules.delivery.fifo import Waiting
 from popmq_server.embedded.rules.delivery.subscription import resolve
 from popmq_server.embedded.rules.lite import lite_topics
-from popmq_server.embedded.rules.topics import readers
+from popmq_server.embedded.rules.topics import readers, registry
 from popmq_server.embedded.rules.topics.log import Log, located
 from popmq_server.embedded.state import leases, ready_groups
 from popmq_server.embedded.state.tx import Tx
@@ -45,7 +45,7 @@ LOOKS_MAX, ROW_COST, PAGE = 2000, 5, 100
 
 def listed(tx: Tx, query: queries.MessageGroups) -> Rows[MessageGroupNumbers]:
     """One piece of the list of message groups, stopped ones first; at most `rows_max`, which is set."""
-    group, topic = readers.group(tx, query.group), tx.topic(query.topic)
+    group, topic = readers.group(tx, query.group), registry.topic(tx, query.topic)
     if group is None or topic is None or topic.type != "LITE":
         group, topic = resolve(tx, query.topic, query.group)
     stage, _, at = (query.after or "stopped ").partition(" ")
@@ -181,7 +181,7 @@ def resume(tx: Tx, command: ResumeMessageGroup) -> bool:
 
     Returns whether stopped messages are left: one transaction writes a bounded number of bytes of dead letters.
     """
-    group, topic = readers.group(tx, command.group), tx.topic(command.topic)
+    group, topic = readers.group(tx, command.group), registry.topic(tx, command.topic)
     if group is not None and topic is not None and topic.type == "LITE":
         topic = lite_topics.find(tx, topic, command.message_group) or topic
     else:

@@ -63,7 +63,7 @@ def purge_topic(tx: Tx, command: PurgeTopic | NextPurge) -> Purged:
 
     Parked Pops stay parked. A purge of a topic whose groups are still being moved waits for them.
     """
-    topic = tx.topic(command.name)
+    topic = registry.topic(tx, command.name)
     if isinstance(command, NextPurge) and command.after > 0:
         moves = topic is not None and topic.topic_id == command.after and _move_groups(tx, topic)
         return Purged(0, command.after if moves else 0)

@@ -48,7 +48,7 @@ from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.operate import holders
 from popmq_server.embedded.rules.sending import delay, unique
 from popmq_server.embedded.rules.sending.placing import Placing
-from popmq_server.embedded.rules.topics import index, log, readers
+from popmq_server.embedded.rules.topics import index, log, readers, registry
 from popmq_server.embedded.rules.topics.chunk import append_bare
 from popmq_server.embedded.rules.topics.log import Log, entries, over_hole
 from popmq_server.embedded.state import leases, marks
@@ -134,7 +134,7 @@ def dead_letters_of(tx: Tx, name: str) -> tuple[Group | None, Topic]:
     group = readers.group(tx, name) if name else None
     if name and group is None:
         raise group_not_found(name)
-    topic = tx.topic(dead_letter_topic(name) if name else GIVE_UP_TOPIC)
+    topic = registry.topic(tx, dead_letter_topic(name) if name else GIVE_UP_TOPIC)
     if topic is None:
         raise topic_not_found(dead_letter_topic(name) if name else GIVE_UP_TOPIC, "group")
     return group, topic
@@ -238,7 +238,7 @@ def other_than(command: RedrivePiece | DiscardPiece, origin: Origin) -> str:
 def _origin_of(tx: Tx, dead_letter: DeadLetter) -> Topic | Refused:
     """The topic that a dead letter came from, unless that was deleted or created again."""
     origin = dead_letter.origin
-    topic = tx.topic(origin.topic)
+    topic = registry.topic(tx, origin.topic)
     if topic is None:
         return topic_not_found(origin.topic, "topic")
     if topic.type == "LITE":
@@ -422,7 +422,7 @@ def _note(tx: Tx, group: Group, origins: list[Origin]) -> None:
     """Writes history where the messages came from, if the topic is still there and has the group."""
     places: dict[Topic, list[tuple[int, int]]] = {}
     for origin in origins:
-        topic = tx.topic(origin.topic)
+        topic = registry.topic(tx, origin.topic)
         if topic is None or topic.type == "LITE" or topic.created_ms > origin.dead_ms:
             continue
         if (group.group_id, topic.topic_id) in tx.state.stat:

@@ -23,7 +23,7 @@ from popmq_server.embedded import operations
 from popmq_server.embedded.operations import ModeSet
 from popmq_server.embedded.rules.delivery import sweep
 from popmq_server.embedded.rules.delivery.subscription import bind, resolve
-from popmq_server.embedded.rules.topics import readers
+from popmq_server.embedded.rules.topics import readers, registry
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.errors import group_not_found, invalid, topic_not_found
 from popmq_server.values.records import (
@@ -60,7 +60,7 @@ def terms(tx: Tx, query: operations.TermsOf) -> dict[str, Terms]:
     If the only topic is missing, that is reported before a missing group, as in subscription.resolve.
     """
     group_name, names = query.group, query.topics
-    group, topics = readers.group(tx, group_name), list(filter(None, map(tx.topic, names)))
+    group, topics = readers.group(tx, group_name), registry.topics(tx, names)
     if group is None and len(names) == 1 and not topics:
         raise topic_not_found(names[0])
     if group is None:

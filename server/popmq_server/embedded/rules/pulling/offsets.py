@@ -31,7 +31,7 @@ from popmq_server.embedded.rules.delivery.subscription import (
     offset_at,
     resolve,
 )
-from popmq_server.embedded.rules.topics import backlog, readers
+from popmq_server.embedded.rules.topics import backlog, readers, registry
 from popmq_server.embedded.rules.topics.topic_lifecycle import expect_creation
 from popmq_server.embedded.state.events import Event
 from popmq_server.embedded.state.tx import Tx
@@ -62,7 +62,7 @@ TOLD_MAX = 8
 def retry_topic(tx: Tx, name: str) -> tuple[Group, Topic]:
     """The group and the topic of `%RETRY%group+topic`, or Refused."""
     group_name, _, topic_name = name.removeprefix(RETRY_PREFIX).partition("+")
-    group, topic = readers.group(tx, group_name), tx.topic(topic_name)
+    group, topic = readers.group(tx, group_name), registry.topic(tx, topic_name)
     if group is None or topic is None:
         missing = f"group create {group_name}" if group is None else f"topic create {topic_name}"
         raise Refused("TOPIC_NOT_FOUND", f"there is no topic {name!r}", field="topic", action=f"popmq {missing}")
@@ -179,7 +179,7 @@ def query(tx: Tx, command: QueryOffsets | NextOffsets) -> Rows[OffsetsOfQueue]:
     """
     if command.topic.startswith(RETRY_PREFIX):
         return _query_retry(tx, command)
-    topic = tx.topic(command.topic)
+    topic = registry.topic(tx, command.topic)
     if topic is None:
         raise topic_not_found(command.topic)
     group = resolve(tx, command.topic, command.group)[0] if command.group else None
@@ -325,5 +325,5 @@ def _tell_moved(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int]) -> N
 
 def go_on(tx: Tx, command: SweepCommand) -> bool:
     """Runs one more piece of a reset or a switch; returns whether there is more."""
-    group, topic = readers.group(tx, command.group), tx.topic(command.topic)
+    group, topic = readers.group(tx, command.group), registry.topic(tx, command.topic)
     return group is not None and topic is not None and sweep.step(tx, (group.group_id, topic.topic_id))

@@ -36,7 +36,7 @@ from popmq_server.embedded.rules.delivery.subscription import (
     subscribe,
 )
 from popmq_server.embedded.rules.pulling import offsets
-from popmq_server.embedded.rules.topics import quarantine, quotas, readers
+from popmq_server.embedded.rules.topics import quarantine, quotas, readers, registry
 from popmq_server.embedded.rules.topics.log import (
     Log,
     entries,
@@ -72,7 +72,7 @@ def pull(tx: Tx, command: Pull) -> Pulled:
     """
     if command.topic.startswith(RETRY_PREFIX):
         return _pull_retry(tx, command)
-    topic = tx.topic(command.topic)
+    topic = registry.topic(tx, command.topic)
     if topic is None:
         raise topic_not_found(command.topic)
     expect_creation(topic, command.topic_created_ms)

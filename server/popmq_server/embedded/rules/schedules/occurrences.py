@@ -15,6 +15,7 @@ import logging
 
 from popmq_server.clock import SAVED_AHEAD_MAX_MS
 from popmq_server.embedded.rules.schedules import cron, schedules
+from popmq_server.embedded.rules.topics import registry
 from popmq_server.embedded.state.events import Event
 from popmq_server.embedded.state.jobs import RETRY_MS, Job, Timed
 from popmq_server.embedded.state.space import GROW, MESSAGE_BYTES
@@ -151,7 +152,7 @@ def _skipped(tx: Tx, schedule: Schedule, count: int) -> Schedule:
 
 def _label(tx: Tx, schedule: Schedule) -> str:
     """The topic for the metrics, which have names of existing topics only."""
-    return schedule.topic if tx.topic(schedule.topic) is not None else ""
+    return schedule.topic if registry.topic(tx, schedule.topic) is not None else ""
 
 
 def turn(tx: Tx) -> bool:

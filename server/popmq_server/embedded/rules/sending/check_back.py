@@ -33,6 +33,7 @@ from popmq_server.embedded.rules.sending.transaction import (
     GIVEN_UP,
     Half,
 )
+from popmq_server.embedded.rules.topics import registry
 from popmq_server.embedded.rules.topics.registry import ensure_give_up_topic
 from popmq_server.embedded.rules.topics.topic import enqueue
 from popmq_server.embedded.state.jobs import RETRY_MS, Job, Timed
@@ -199,7 +200,7 @@ def listen(tx: Tx, command: Listen) -> None:
     """
     for index, name in enumerate(command.joining):
         field = f"hello.transaction_topics[{index}]"
-        topic = tx.topic(name)
+        topic = registry.topic(tx, name)
         if topic is None:
             raise topic_not_found(name, field)
         if topic.type == "NORMAL" or topic.is_dead_letter:

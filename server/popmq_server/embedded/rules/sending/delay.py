@@ -31,7 +31,7 @@ from popmq_server.contract.commands import Place, Recall, queries
 from popmq_server.contract.commands.numbers import CountedRows, DelayedMessage, Rows
 from popmq_server.embedded.rules.sending import unique
 from popmq_server.embedded.rules.sending.transaction import preview_of
-from popmq_server.embedded.rules.topics import quarantine
+from popmq_server.embedded.rules.topics import quarantine, registry
 from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.embedded.state.tx import Tx
@@ -152,7 +152,7 @@ def recall(tx: Tx, command: Recall) -> str:
     Recalls run before periodic maintenance, so a recall in the commit batch of the due time wins. A deleted or purged
     topic has no messages to recall: MESSAGE_NOT_FOUND.
     """
-    topic, handle = tx.topic(command.topic), read_recall(command.handle)
+    topic, handle = registry.topic(tx, command.topic), read_recall(command.handle)
     if topic is None:
         raise topic_not_found(command.topic)
     if handle is None:
@@ -200,7 +200,7 @@ def listed(tx: Tx, query: queries.Delayed) -> CountedRows[DelayedMessage]:
     """(delayed messages due before `until_ms` (0 = no bound), soonest first; the total number, or 0)."""
     name = query.topic
     topics = tx.state.topics
-    topic = tx.topic(name)
+    topic = registry.topic(tx, name)
     if name and topic is None:
         raise topic_not_found(name)
     after = place_of(query.after, _BY_DUE.size)

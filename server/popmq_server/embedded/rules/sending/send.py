@@ -16,7 +16,7 @@ from typing import cast
 from popmq_server.contract.commands import Place, Send, Sent
 from popmq_server.embedded.rules.sending import dedup, placing, size_limit
 from popmq_server.embedded.rules.sending.placing import Placing
-from popmq_server.embedded.rules.topics import quotas
+from popmq_server.embedded.rules.topics import quotas, registry
 from popmq_server.embedded.rules.topics.topic import enqueue, rotate
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import U64, hash16
@@ -61,7 +61,7 @@ def send(tx: Tx, command: Send, topic: Topic, kind: type[Placing]) -> Sent:
 
 def expect_topic(tx: Tx, name: str) -> Topic:
     """The topic to which messages may be sent. Raises Refused."""
-    topic = tx.topic(name)
+    topic = registry.topic(tx, name)
     if topic is None or topic.is_dead_letter:
         raise topic_not_found(name)
     return topic
@@ -73,7 +73,7 @@ def send_all(tx: Tx, command: Send) -> list[Sent]:
     `command` has the messages of all of them, and no request number. Returns [] and changes nothing unless all messages
     are plain and the topic has no quota, no size limit and no refusal for them.
     """
-    topic = tx.topic(command.topic)
+    topic = registry.topic(tx, command.topic)
     if topic is None or not _takes_plain(topic, command.types) or {*map(type, command.entries)} != {Outgoing}:
         return []
     messages = cast(tuple[Outgoing, ...], command.entries)

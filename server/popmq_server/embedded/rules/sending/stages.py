@@ -39,7 +39,7 @@ from popmq_server.contract.commands import (
     StageName,
 )
 from popmq_server.embedded.rules.sending import size_limit
-from popmq_server.embedded.rules.topics import quotas
+from popmq_server.embedded.rules.topics import quotas, registry
 from popmq_server.embedded.rules.topics.walks import RowWalk
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.embedded.state.tx import Tx
@@ -98,7 +98,7 @@ class StageRow(NamedTuple):
 
 def stage(tx: Tx, command: Stage) -> tuple[Refused | None, ...]:
     """Stores the valid messages of one piece."""
-    topic = tx.topic(command.topic)
+    topic = registry.topic(tx, command.topic)
     if topic is None or topic.is_dead_letter:
         raise topic_not_found(command.topic)
     if topic.type == "LITE":
@@ -242,7 +242,7 @@ def _check_origin(tx: Tx, command: CommitBatch, last: int) -> None:
 def _find_whole(tx: Tx, command: CommitBatch, place: int) -> StageRow:
     """A stage of the commit. Raises Refused if messages of it are missing."""
     name = command.stages[place]
-    found, topic = find(tx, _key(command.sink, name.stage_id)), tx.topic(name.topic)
+    found, topic = find(tx, _key(command.sink, name.stage_id)), registry.topic(tx, name.topic)
     if topic is None or found is None or (found.topic_id, found.batch) != (topic.topic_id, command.batch):
         raise _not_found(name, place, "it was dropped, it never existed, or its topic was purged or deleted")
     if found.messages != name.messages:
@@ -265,7 +265,7 @@ def drop(tx: Tx, command: DropStages) -> int:
     dropped = 0
     for name in command.stages:
         key = _key(command.sink, name.stage_id)
-        found, topic = find(tx, key), tx.topic(name.topic)
+        found, topic = find(tx, key), registry.topic(tx, name.topic)
         if found is not None and topic is not None and found.topic_id == topic.topic_id:
             _hand_over(tx, key, found, publish=False)
             dropped += 1

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from popmq_server.contract.commands import Ended, Place, queries
 from popmq_server.contract.commands.numbers import CountedRows, HalfMessage, MessagePreview, Rows
-from popmq_server.embedded.rules.topics import quarantine
+from popmq_server.embedded.rules.topics import quarantine, registry
 from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.embedded.state.tx import Tx
@@ -273,7 +273,7 @@ def listed(tx: Tx, query: queries.Transactions) -> CountedRows[HalfMessage]:
 
     In the order of their keys, so that a page costs its rows however many topics have half messages.
     """
-    topic = tx.topic(query.topic)
+    topic = registry.topic(tx, query.topic)
     if query.topic and topic is None:
         raise topic_not_found(query.topic)
     after = place_of(query.after, HALF_KEY.size)

@@ -91,5 +91,5 @@ def delete_group(tx: Tx, command: DeleteGroup) -> None:
         tx.wake(group.group_id, topic_id)
     tx.state.watches.reset(group.name)
     registry.delete_group(tx, group)
-    if tx.topic(dead_letter_topic(group.name)) is not None:
+    if registry.topic(tx, dead_letter_topic(group.name)) is not None:
         delete_topic(tx, DeleteTopic(dead_letter_topic(group.name)))

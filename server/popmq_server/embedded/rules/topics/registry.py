@@ -7,6 +7,8 @@
 This is the one module that writes these tables. Ids are never reused.
 """
 
+from collections.abc import Iterable
+
 from popmq_server.contract.commands import CreateTopic
 from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.tx import Tx
@@ -23,6 +25,17 @@ TOPIC, GROUP, LITE, PURGED = "topic", "group", "lite", "purged"
 # ── Topics ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def topic(tx: Tx, name: str) -> Topic | None:
+    """A topic by name, as this transaction sees it. For groups: readers.group."""
+    topic_id = tx.state.ids.get(("t", name))
+    return None if topic_id is None else tx.state.topics[topic_id]
+
+
+def topics(tx: Tx, names: Iterable[str]) -> list[Topic]:
+    """Those topics of these names that exist."""
+    return [found for name in names if (found := topic(tx, name)) is not None]
+
+
 def new_topic(tx: Tx, settings: CreateTopic) -> Topic:
     """Makes a topic. `created_ms` distinguishes it from earlier ones of its name, so two never have the same."""
     created_ms = max(tx.now_ms, tx.state.deleted_ms + 1)
@@ -35,12 +48,12 @@ def ensure_dead_letter_topic(tx: Tx, group: Group) -> Topic:
     It has one queue, so dead letters keep their order and operators read them from the first on.
     """
     name = dead_letter_topic(group.name)
-    return tx.topic(name) or new_topic(tx, CreateTopic(name, 1, False, KEEP_MS_MAX))
+    return topic(tx, name) or new_topic(tx, CreateTopic(name, 1, False, KEEP_MS_MAX))
 
 
 def ensure_give_up_topic(tx: Tx) -> Topic:
     """The topic for half messages that were given up after all checks."""
-    return tx.topic(GIVE_UP_TOPIC) or new_topic(tx, CreateTopic(GIVE_UP_TOPIC, 1, False, KEEP_MS_MAX))
+    return topic(tx, GIVE_UP_TOPIC) or new_topic(tx, CreateTopic(GIVE_UP_TOPIC, 1, False, KEEP_MS_MAX))
 
 
 def add_topic(tx: Tx, topic: Topic) -> Topic:

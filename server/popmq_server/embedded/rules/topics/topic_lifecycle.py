@@ -23,7 +23,7 @@ def create_topic(tx: Tx, command: CreateTopic) -> CreatedTopic:
     """Creates a topic. Refused if it exists with other settings: only an update changes settings."""
     if command.keep_ms is None:
         command = replace(command, keep_ms=KEEP_MS_DEFAULT)
-    existing = tx.topic(command.name)
+    existing = registry.topic(tx, command.name)
     if existing is not None:
         expect_same("topic", existing, command)
         return CreatedTopic(existing, True)
@@ -32,7 +32,7 @@ def create_topic(tx: Tx, command: CreateTopic) -> CreatedTopic:
 
 def update_topic(tx: Tx, command: UpdateTopic) -> Topic:
     """Changes settings. New queues are empty, and every group begins at their first offset."""
-    topic = tx.topic(command.name)
+    topic = registry.topic(tx, command.name)
     if topic is None:
         raise topic_not_found(command.name, "topic.name")
     check_topic_changes(topic, command)
@@ -63,7 +63,7 @@ def expect_creation(topic: Topic, created_ms: int) -> None:
 
 def delete_topic(tx: Tx, command: DeleteTopic) -> None:
     """Removes the name and schedules the purge; wakes parked Pops, which are then refused."""
-    topic = tx.topic(command.name)
+    topic = registry.topic(tx, command.name)
     if topic is None:
         raise topic_not_found(command.name, "name")
     flush(tx)  # messages staged for it would otherwise be written after its removal
