@@ -37,6 +37,8 @@ class FakeNameServer(FakeServer):
         )
         self.brokers: dict[str, Registered] = {}
         self.kv: dict[tuple[str, str], str] = {}
+        #: Topics with logical queues.
+        self.static: set[str] = set()
 
     def _route(self, client: Client, request: Request) -> Response:
         topic = request.fields["topic"]
@@ -49,7 +51,10 @@ class FakeNameServer(FakeServer):
             for read, write, perm in [broker.topics[topic]]
         ]
         brokers = [_broker(name, broker) for name, broker in found.items()]
-        return ok(json.dumps({"queueDatas": queues, "brokerDatas": brokers, "filterServerTable": {}}).encode())
+        route: dict[str, object] = {"queueDatas": queues, "brokerDatas": brokers, "filterServerTable": {}}
+        if topic in self.static:
+            route["topicQueueMappingByBroker"] = {name: {"topic": topic} for name in found}
+        return ok(json.dumps(route).encode())
 
     def _cluster(self, client: Client, request: Request) -> Response:
         """As brokers write it: the ids are bare numbers."""
