@@ -20,7 +20,7 @@ import click
 import popmq
 from popmq_cli.migrating.brokers import Copied, Migration, Place, Stored
 from popmq_cli.migrating.copying import Ends
-from popmq_cli.migrating.obstacles import group_settings, subscription, tells_held, topic_settings
+from popmq_cli.migrating.obstacles import group_settings, lacking_of, subscription, tells_held, topic_settings
 
 #: Rows of one request.
 ROWS = 4096
@@ -94,7 +94,7 @@ def prepare(migration: Migration, rows: Sequence[popmq.GroupStats]) -> None:
     first. Raises ClickException for a topic of another type.
     """
     target = migration.target
-    lacking = target.info().lacking
+    lacking = lacking_of(migration)
     try:
         there = target.topics.get(migration.name)
     except popmq.errors.TopicNotFound:

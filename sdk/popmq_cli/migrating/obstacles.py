@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -41,26 +41,44 @@ def check_needed(client: popmq.Client, side: str) -> popmq.BrokerInfo:
     return info
 
 
-def topic_settings(topic: popmq.Topic, lacking: Collection[str]) -> tuple[Settings, list[str]]:
+class Lacking(NamedTuple):
+    """The capabilities that each side lacks."""
+
+    source: Collection[str]
+    target: Collection[str]
+
+
+def lacking_of(migration: Migration) -> Lacking:
+    """What both brokers say of themselves."""
+    return Lacking(migration.source.info().lacking, migration.target.info().lacking)
+
+
+def topic_settings(topic: popmq.Topic, lacking: Lacking) -> tuple[Settings, list[str]]:
     """The settings of a topic that the target takes, as `topics.create` has them; and a sentence for each other one."""
     return _taken(topic, popmq.Topic(topic.name), lacking, f"the topic {topic.name}")
 
 
-def group_settings(group: popmq.Group, lacking: Collection[str]) -> tuple[Settings, list[str]]:
+def group_settings(group: popmq.Group, lacking: Lacking) -> tuple[Settings, list[str]]:
     """The same of a group, as `groups.create` has them."""
     return _taken(group, popmq.Group(group.name), lacking, f"the group {group.name}")
 
 
 def _taken(
-    given: popmq.Topic | popmq.Group, default: popmq.Topic | popmq.Group, lacking: Collection[str], whose: str
+    given: popmq.Topic | popmq.Group, default: popmq.Topic | popmq.Group, lacking: Lacking, whose: str
 ) -> tuple[Settings, list[str]]:
-    """Settings that differ from the defaults: those that are left out stay the engine's own."""
+    """Settings that differ from the defaults: those that are left out stay the engine's own.
+
+    A source that lacks a setting says nothing by its value.
+    """
     taken, lost = Settings(), list[str]()
     for each in dataclasses.fields(given):
         value = getattr(given, each.name)
         if each.name in ("name", "created_ms", "permission") or value == getattr(default, each.name):
             continue
-        if CAPABILITY_OF.get(each.name) in lacking:
+        needed = CAPABILITY_OF.get(each.name)
+        if needed in lacking.source:
+            continue
+        if needed in lacking.target:
             lost.append(f"{whose} has {each.name} {value}, which the target lacks")
         else:
             taken[each.name] = value
@@ -80,13 +98,12 @@ def subscription(client: popmq.Client, topic: str, group: str) -> popmq.Subscrip
 
 def of_topic(migration: Migration, readers: list[popmq.GroupStats]) -> list[str]:
     """A sentence for each thing that a migration of the topic would not bring along as it is."""
-    source = migration.source.info().lacking
-    target = migration.target.info().lacking
-    found = topic_settings(migration.topic, target)[1]
+    source, target = lacking = lacking_of(migration)
+    found = topic_settings(migration.topic, lacking)[1]
     for row in readers:
-        found += group_settings(migration.source.groups.get(row.group), target)[1]
+        found += group_settings(migration.source.groups.get(row.group), lacking)[1]
         reads = subscription(migration.source, migration.name, row.group)
-        if "filters" in target and (reads.tag or reads.sql):
+        if "filters" in target and (reads.tag not in ("", "*") or reads.sql):
             found.append(
                 f"the group {row.group} has a filter, which the target lacks: its consumers name it in each pop"
             )

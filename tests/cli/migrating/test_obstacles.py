@@ -10,6 +10,7 @@ import popmq
 from popmq.testing import FakeClock
 from popmq_cli.migrating import groups, obstacles
 from popmq_cli.migrating.brokers import Migration
+from popmq_cli.migrating.obstacles import Lacking
 from tests.cli.conftest import Cli
 from tests.cli.migrating.conftest import Killed, Migrate, delay, killed_at, lacks, left, send, work
 from tests.wire.served import Served
@@ -113,11 +114,31 @@ def test_filters_and_consume_modes_are_brought_along(
 
 def test_a_setting_that_the_target_lacks_is_named_and_left_out() -> None:
     given = popmq.Topic("t", "FIFO", 4, popmq.Retention(keep=60), quota=popmq.Quota(message_bytes=9), unique_ids=60.0)
-    taken, lost = obstacles.topic_settings(given, {"retention", "unique_ids"})
+    taken, lost = obstacles.topic_settings(given, Lacking((), {"retention", "unique_ids"}))
     assert taken == {"type": "FIFO", "queues": 4, "quota": popmq.Quota(message_bytes=9)}
     assert [each.partition(" has ")[2].split()[0] for each in lost] == ["retention", "unique_ids"]
-    taken, lost = obstacles.group_settings(popmq.Group("g", 5, in_flight_max=7, fifo=True), {"in_flight_max"})
+    group = popmq.Group("g", 5, in_flight_max=7, fifo=True)
+    taken, lost = obstacles.group_settings(group, Lacking((), {"in_flight_max"}))
     assert (taken, len(lost)) == ({"max_attempts": 5, "fifo": True}, 1)
+
+
+def test_what_a_source_has_no_setting_for_is_the_targets_own() -> None:
+    """It says 0 where it has none."""
+    topic = popmq.Topic("t", retention=popmq.Retention(keep=0.0, by_age=True))
+    lacking = Lacking({"retention", "in_flight_max", "subscription_expiry"}, ())
+    assert obstacles.topic_settings(topic, lacking) == ({}, [])
+    assert obstacles.group_settings(popmq.Group("g", in_flight_max=0, subscription_expiry=0.0), lacking) == ({}, [])
+
+
+def test_a_filter_that_passes_everything_is_not_in_the_way_of_a_target_without_filters(
+    migrate: Migrate, source: popmq.Client, target: popmq.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.groups.set_filter("orders", "billing", tag="*")
+    send(source, 10)
+    lacks(monkeypatch, target, "filters")
+    assert migrate("orders").code == 0
+    source.groups.set_filter("orders", "billing", tag="eu")
+    assert "billing has a filter" in migrate("orders").err
 
 
 def test_a_source_that_does_not_tell_what_its_groups_hold_is_left_as_it_is(

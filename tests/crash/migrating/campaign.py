@@ -54,67 +54,95 @@ class Verdict:
         return "\n".join([f"kills: {kills}; {took}; {self.stored:,} stored", *lines])
 
 
+@dataclass(frozen=True)
+class Ways:
+    """What differs by the engines. `own`: makes the names of topic and groups those of one campaign.
+
+    `held`: messages that each group holds when it begins; a source that does not tell what is held has none, and is
+    migrated with `weaker`. `wait_s`: how long a reader waits for messages that come later.
+    """
+
+    own: str = ""
+    held: int = HELD
+    weaker: bool = False
+    wait_s: float = 0.0
+
+    @property
+    def topic(self) -> str:
+        """Its name."""
+        return TOPIC + self.own
+
+    def group(self, name: str) -> str:
+        """The name of a group of PARTS."""
+        return name + self.own
+
+
 def run(folder: Path, *, messages: int, kills: int, seed: int) -> Verdict:
     """Runs the campaign on two brokers of its own."""
+    with BrokerProcess(folder / "a", "--sync", "none") as a, BrokerProcess(folder / "b", "--sync", "none") as b:
+        return between(a, b, Ways(), messages=messages, kills=kills, seed=seed)
+
+
+def between(a: BrokerProcess, b: BrokerProcess, ways: Ways, *, messages: int, kills: int, seed: int) -> Verdict:
+    """Runs the campaign from one broker or gateway to another one."""
     verdict, dice = Verdict(), random.Random(seed)
-    with (
-        BrokerProcess(folder / "a", "--sync", "none") as a,
-        BrokerProcess(folder / "b", "--sync", "none") as b,
-        popmq.Client(a.endpoint) as source,
-        popmq.Client(b.endpoint) as target,
-    ):
+    with popmq.Client(a.endpoint) as source, popmq.Client(b.endpoint) as target:
         began = time.monotonic()
-        unfinished = _load(source, messages)
+        unfinished = _load(source, messages, ways)
         verdict.seconds["load"] = time.monotonic() - began
-        _kill(a, b, target, messages, kills, dice, verdict)
+        words = command(a, b, ways.topic, *(["--accept-weaker"] if ways.weaker else []))
+        _kill(words, target, ways, messages, kills, dice, verdict)
         began = time.monotonic()
-        (row,) = _migrated(a, b)
+        (row,) = migrated(words)
         verdict.seconds["last run"] = time.monotonic() - began
-        verdict.told = {each["group"]: each["repeated"] for each in row["groups"]}
-        verdict.stored = target.broker.stats(TOPIC).topics[0].messages
+        verdict.told = {each["group"].removesuffix(ways.own): each["repeated"] for each in row["groups"]}
+        verdict.stored = _stored(target, ways.topic)
         for group, wanted in unfinished.items():
-            found = _read(target, group)
+            found = _read(target, group, ways)
             verdict.unfinished[group] = len(wanted)
             verdict.missing[group] = len(wanted - set(found))
             verdict.repeated[group] = len(found) - len(wanted & set(found))
     return verdict
 
 
-def _load(source: popmq.Client, messages: int) -> dict[str, set[int]]:
+def _load(source: popmq.Client, messages: int, ways: Ways) -> dict[str, set[int]]:
     """Sends all, and lets each group do its part; returns what each has not finished."""
-    source.topics.create(TOPIC)
-    for group in PARTS:
-        source.groups.create(group, in_flight_max=1_000_000)
+    source.topics.create(ways.topic)
+    for name in PARTS:
+        source.groups.create(ways.group(name))
     for first in range(0, messages, BATCH):
         numbers = range(first, min(messages, first + BATCH))
-        source.send(TOPIC, [popmq.Message(f"{number:<200}", message_id=str(number)) for number in numbers])
+        source.send(ways.topic, [popmq.Message(f"{number:<200}", message_id=str(number)) for number in numbers])
     unfinished = {}
-    for group, part in PARTS.items():
-        left = set(range(messages))
+    for name, part in PARTS.items():
+        group, left = ways.group(name), set(range(messages))
         while len(left) > messages * (1 - part):
-            source.ack(popped := source.pop(TOPIC, group, POPPED))
+            source.ack(popped := source.pop(ways.topic, group, POPPED, wait=ways.wait_s))
             left -= {int(each.text()) for each in popped}
-        held = source.pop(TOPIC, group, HELD, invisible=3600)
-        source.release(held[::3], 0.0)
-        source.release(held[1::3], 3600.0)
-        unfinished[group] = left
+        if ways.held:
+            held = source.pop(ways.topic, group, ways.held, invisible=3600)
+            source.release(held[::3], 0.0)
+            source.release(held[1::3], 3600.0)
+        unfinished[name] = left
     return unfinished
 
 
-def _command(a: BrokerProcess, b: BrokerProcess) -> list[str]:
-    return [*PROGRAM, "migrate", "--from", a.endpoint, "--to", b.endpoint, TOPIC, "--json"]
+def command(a: BrokerProcess, b: BrokerProcess, topic: str, *more: str) -> list[str]:
+    """The words of `popmq migrate`."""
+    return [*PROGRAM, "migrate", "--from", a.endpoint, "--to", b.endpoint, topic, "--json", *more]
 
 
 def _kill(
-    a: BrokerProcess, b: BrokerProcess, target: popmq.Client, messages: int, kills: int, dice: random.Random,
+    words: list[str], target: popmq.Client, ways: Ways, messages: int, kills: int, dice: random.Random,
     verdict: Verdict,
 ) -> None:  # fmt: skip
     """Kills as many runs, each at a random moment that is later than that of the one before."""
-    moments = sorted(dice.uniform(0, messages) for _ in range(kills - LATE_KILLS))
+    late = min(LATE_KILLS, kills // 3)
+    moments = sorted(dice.uniform(0, messages) for _ in range(kills - late))
     began = time.monotonic()
-    for moment in [*moments, *[messages] * LATE_KILLS]:
-        program = subprocess.Popen(_command(a, b), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while program.poll() is None and _stored(target) < moment:
+    for moment in [*moments, *[messages] * late]:
+        program = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while program.poll() is None and _stored(target, ways.topic) < moment:
             time.sleep(LOOK_S)
         time.sleep(dice.uniform(0, 0.1 if moment < messages else 1.0))
         where = "after its end" if program.poll() is not None else "at the end" if moment == messages else "in the copy"
@@ -124,22 +152,25 @@ def _kill(
     verdict.seconds["killed runs"] = time.monotonic() - began
 
 
-def _stored(target: popmq.Client) -> int:
+def _stored(target: popmq.Client, topic: str) -> int:
     try:
-        return target.broker.stats(TOPIC).topics[0].messages
+        return target.broker.stats(topic).topics[0].messages
     except popmq.errors.TopicNotFound:
         return 0
 
 
-def _migrated(a: BrokerProcess, b: BrokerProcess) -> list[dict[str, Any]]:
-    done = subprocess.run(_command(a, b), capture_output=True, check=True, text=True)
+def migrated(words: list[str]) -> list[dict[str, Any]]:
+    """The rows of a run that ends."""
+    done = subprocess.run(words, capture_output=True, check=False, text=True)
+    assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def _read(target: popmq.Client, group: str) -> list[int]:
+def _read(target: popmq.Client, name: str, ways: Ways) -> list[int]:
     """All that the group gets, as their numbers."""
     found: list[int] = []
-    while popped := target.pop(TOPIC, group, 4096, max_bytes=8 << 20):
+    group = ways.group(name)
+    while popped := target.pop(ways.topic, group, 4096, max_bytes=8 << 20, wait=ways.wait_s):
         found += [int(each.text()) for each in popped]
         target.ack(popped)
     return found
