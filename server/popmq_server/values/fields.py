@@ -8,7 +8,7 @@ generated class. The bytes are always a valid message: they were parsed when the
 
 from collections.abc import Iterator
 
-from popmq_server.values.message import Extra
+from popmq_server.values.message import Extra, read_varint
 from popmq_server.values.outgoing import Outgoing, hash8, tag_hash
 
 #: Field numbers of popmq.v1.Message.
@@ -28,33 +28,17 @@ def fields(data: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
     at, size = 0, len(data)
     while at < size:
         start = at
-        key, at = _varint(data, at)
+        key, at = read_varint(data, at)
         kind = key & 7
         value = 0
         if kind == 2:
-            value, at = _varint(data, at)
+            value, at = read_varint(data, at)
             at += value
         elif kind == 0:
-            value, at = _varint(data, at)
+            value, at = read_varint(data, at)
         else:
             at += 8 if kind == 1 else 4
         yield key >> 3, value, start, at
-
-
-def _varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """(value, index after it)."""
-    value = data[at]
-    if value < 0x80:
-        return value, at + 1
-    value &= 0x7F
-    shift = 7
-    while True:
-        at += 1
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at + 1
-        shift += 7
 
 
 def raw(data: bytes, number: int) -> bytes:
@@ -67,7 +51,7 @@ def raw(data: bytes, number: int) -> bytes:
         if key < 0x80:
             at += 1
         else:
-            key, at = _varint(data, at)
+            key, at = read_varint(data, at)
         kind = key & 7
         if kind > 1:
             length = 4
@@ -76,14 +60,14 @@ def raw(data: bytes, number: int) -> bytes:
                 if length < 0x80:
                     at += 1
                 else:
-                    length, at = _varint(data, at)
+                    length, at = read_varint(data, at)
                 if key >> 3 == number:
                     found = data[at : at + length]
             at += length
         elif kind:
             at += 8
         else:
-            _, at = _varint(data, at)
+            _, at = read_varint(data, at)
     return found
 
 

@@ -154,6 +154,22 @@ def varint(value: int) -> bytes:
     return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80)) + _upper(value >> 14)
 
 
+def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """(a protobuf varint, the index behind it)."""
+    value = data[at]
+    if value < 0x80:
+        return value, at + 1
+    value &= 0x7F
+    shift = 7
+    while True:
+        at += 1
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at + 1
+        shift += 7
+
+
 def length_prefixed(texts: Sequence[bytes]) -> list[bytes]:
     """Puts the length of each text before it, as a varint. One call for all: the texts of a batch have few lengths."""
     sizes = list(map(len, texts))

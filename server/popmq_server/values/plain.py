@@ -9,7 +9,7 @@ plain: `read` says so.
 import functools
 from typing import NamedTuple
 
-from popmq_server.values.message import varint
+from popmq_server.values.message import read_varint, varint
 
 
 class Plain(NamedTuple):
@@ -48,7 +48,7 @@ def read(data: bytes) -> Plain | None:
     name = 2 + data[1]
     if name >= size or data[name] != 0x12:
         return None
-    length, begin = _number(data, name + 1)
+    length, begin = read_varint(data, name + 1)
     at = begin + length
     if at < size and data[at] == 0x1A:
         if data[at + 1] > 0x7F:
@@ -56,29 +56,13 @@ def read(data: bytes) -> Plain | None:
         end = at + 2 + data[at + 1]
         tag, at = data[at + 2 : end], end
     if at < size and data[at] == 0x60:
-        born_ms, at = _number(data, at + 1)
+        born_ms, at = read_varint(data, at + 1)
     if at < size and data[at] == 0x82:
         if data[at + 1] != 0x01 or data[at + 2] > 0x7F:
             return None
         end = at + 3 + data[at + 2]
         host, at = data[at + 3 : end], end
     return Plain(data[2:name], data[begin : begin + length], tag, born_ms, host) if at == size else None
-
-
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A varint, and the index behind it."""
-    value = data[at]
-    if value < 0x80:
-        return value, at + 1
-    value &= 0x7F
-    shift = 7
-    while True:
-        at += 1
-        byte = data[at]
-        if byte < 0x80:
-            return value | byte << shift, at + 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
 
 
 @functools.lru_cache(maxsize=4096)
