@@ -1,11 +1,9 @@
 """RocketMQ's answers as refusals of the contract, and the table of the documentation."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-from popmq_proto.rocketmq import definition_pb2 as v2
 from popmq_proto.v1 import popmq_pb2 as v1
 from popmq_remoting.codes import ResponseCode
 from popmq_remoting.errors import (
@@ -17,20 +15,16 @@ from popmq_remoting.errors import (
     TooBusy,
     Unreachable,
 )
-from popmq_server.cluster.refusals import ANSWERS, BY_REMARK, Answer, Asked, refusal
+from popmq_server.cluster.operating.judging import RULES
+from popmq_server.cluster.refusals import ANSWERS, BY_REMARK, Asked, refusal
 from popmq_server.errors import Refused
-from popmq_server.protocols.rocketmq.status import code_of
+from scripts import cluster_tables
 
-PAGE = Path(__file__).parents[2] / "docs/contributing/cluster-codes.md"
 ASKED = Asked("broker-a", "shop.orders", "bill", "messages[0].body")
 
 
 def refused(code: int, remark: str = "", asked: Asked = ASKED) -> Refused:
     return refusal(BrokerRefused(code, remark), asked)
-
-
-def v2_code(code: str) -> str:
-    return v2.Code.Name(code_of(Refused(code, "")))
 
 
 @pytest.mark.parametrize(
@@ -42,26 +36,13 @@ def test_a_refusal_names_the_cluster_where_no_broker_was_asked(error: RemotingEr
     assert "broker " not in f"{shown.message} {shown.action}"
 
 
-def line(answer: Answer) -> str:
-    """Its row in the table."""
-    if not answer.code:
-        return f"| {answer.number} | {answer.name} | – | – | each call reads it itself |"
-    action = answer.action.format(broker="NAME")
-    return f"| {answer.number} | {answer.name} | {answer.code} | {v2_code(answer.code)} | {action} |"
-
-
-def test_the_page_has_each_code_and_what_it_becomes() -> None:
-    rows = re.findall(r"^\| -?\d+ \| [A-Z_]+ \|.*$", PAGE.read_text(), re.MULTILINE)
-    assert rows == [line(answer) for answer in ANSWERS.values()]
-
-
-def test_the_page_has_each_remark_that_says_more_than_its_code() -> None:
-    rows = re.findall(r"^\| -?\d+ \| `.*$", PAGE.read_text(), re.MULTILINE)
-    assert rows == [
-        f"| {rule.number} | {', '.join(f'`{word}`' for word in rule.words)} | {rule.code} | {v2_code(rule.code)} | "
-        f"{rule.action.format(broker='NAME')} |"
-        for rule in BY_REMARK
-    ]
+def test_the_pages_have_the_tables_that_gateways_go_by() -> None:
+    pages = cluster_tables.written()
+    assert {path: path.read_text() for path in pages} == pages, "run python scripts/cluster_tables.py"
+    codes, cluster = pages.values()
+    assert len(re.findall(r"^\| -?\d+ \| [A-Z_]+ \|", codes, re.MULTILINE)) == len(ANSWERS)
+    assert len(re.findall(r"^\| -?\d+ \| `", codes, re.MULTILINE)) == len(BY_REMARK)
+    assert [rule.setting for rule in RULES if f"| `{rule.setting}`" not in cluster] == []
 
 
 def test_each_code_that_the_client_of_brokers_knows_has_a_row_and_each_row_a_code_of_the_contract() -> None:

@@ -2,7 +2,7 @@
 
 ANSWERS has each response code. What only the operator can mend, such as a right of the gateway's own user, is
 UNAVAILABLE with an action that names the broker and the setting: the client has done nothing wrong, and its own rights
-are those of its access key. docs/contributing/cluster-codes.md shows the table, and a test compares the two.
+are those of its access key. scripts/cluster_tables.py writes the table of docs/cluster-codes.md from them.
 """
 
 import re
