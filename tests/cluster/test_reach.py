@@ -4,21 +4,26 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
-from popmq_remoting import Cluster, ClusterSettings
+from popmq_remoting import Cluster, ClusterSettings, ClusterTls, TlsMode
 from popmq_server.cluster.brokers import Brokers
 from popmq_server.cluster.gateway.reach import AGAIN_S, QUIET_S, WAIT_S, Reach
 from popmq_server.errors import Refused
+from tests.remoting.connection.certificates import Certificates
 from tests.remoting.fake.cluster import FakeCluster
 from tests.remoting.jumping import jumping, passed
 
+#: Without TLS.
+PLAIN = ClusterTls()
+
 
 @asynccontextmanager
-async def reaching(*addresses: str, cluster: str = "") -> AsyncIterator[Reach]:
+async def reaching(*addresses: str, cluster: str = "", tls: ClusterTls = PLAIN) -> AsyncIterator[Reach]:
     """A gateway's look at these name servers."""
-    client = Cluster(ClusterSettings(addresses, "me"))
+    client = Cluster(ClusterSettings(addresses, "me", tls=tls))
 
     async def reached() -> None:
         """Nothing is learnt from it."""
@@ -150,3 +155,23 @@ async def test_the_address_of_a_broker_is_no_name_server() -> None:
         address = fake.brokers["a"].address
         async with reaching(address) as reach:
             assert f"the name server {address} answered with code 3" in await why(reach)
+
+
+def test_a_cluster_whose_certificates_are_of_another_authority_is_waited_for_and_the_reason_names_it(
+    tmp_path: Path,
+) -> None:
+    certificates = Certificates(tmp_path)
+
+    @jumping
+    async def run() -> None:
+        wrong, right = (ClusterTls(TlsMode.VERIFY, str(ca)) for ca in (certificates.other_ca, certificates.ca))
+        async with FakeCluster(tls=certificates.server(asks_client=False)) as fake:
+            (address,) = fake.settings().name_servers
+            async with reaching(address, tls=wrong) as reach:
+                said = await why(reach)
+                assert said.startswith(f"waiting for the name servers {address}: ")
+                assert "certificate verify failed" in said
+            async with reaching(address, tls=right) as reach:
+                await reach.ready()
+
+    run()
