@@ -37,8 +37,12 @@ def test_each_former_name_warns_in_the_callers_line_and_is_what_replaced_it(
             assert [each.filename for each in warned] == [__file__]
 
 
+#: Calls that are newer than the namespaces.
+NEW = {"broker.cluster"}
+
+
 def test_every_call_of_a_namespace_has_its_former_name_in_the_changelog_and_none_is_hidden() -> None:
-    in_namespaces = {name for name in calls_of(popmq.Client) if "." in name}
+    in_namespaces = {name for name in calls_of(popmq.Client) if "." in name} - NEW
     assert {*moved().values()} == in_namespaces
     assert moved().keys() & {*public(popmq.Client), *namespaces_of(popmq.Client)} == TAKEN
 

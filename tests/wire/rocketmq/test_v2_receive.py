@@ -11,8 +11,8 @@ from popmq_proto.rocketmq import service_pb2 as rpc
 from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.clock import FakeClock
 from popmq_server.embedded.loop.broker import EmbeddedEngine
+from popmq_server.protocols.rocketmq import receiving
 from popmq_server.protocols.rocketmq.messages import PROPERTIES_BYTES_MAX
-from popmq_server.protocols.rocketmq.receiving import ReceiveService
 from tests.wire.gate import Gate
 from tests.wire.parked import Parked
 from tests.wire.rocketmq.v2 import PREFIX, V2, bodies, code, later, message, resource
@@ -224,7 +224,7 @@ def test_a_bug_in_a_receive_is_answered_in_the_stream_and_releases_its_messages(
 
     v2.send(message())
     with monkeypatch.context() as patch:
-        patch.setattr(ReceiveService, "_message", broken)
+        patch.setattr(receiving, "response", broken)
         found = [one.status.code for one in elements(later(v2)) if one.HasField("status")]
     assert found == [pb.OK, pb.INTERNAL_SERVER_ERROR]
     assert not v2.receive().messages

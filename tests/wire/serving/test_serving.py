@@ -25,7 +25,10 @@ NO_REQUESTS = [b"\xff", b"\x0a\x05ab", b"\x0a\x02\xff\xfe", b"\x0b", b"\x00\x00"
 #: Requests in which field 1 is no text; one that has no field at all takes field 0 too, with some runtimes.
 WITHOUT_TEXT = tuple(
     f"Admin/{name}"
-    for name in ["ListTopics", "ListGroups", "ListSchedules", "GetInfo", "ListAccessKeys", "Backup", "SetMaxSize"]
+    for name in (
+        *("ListTopics", "ListGroups", "ListSchedules", "ListBrokers", "ListAccessKeys"),
+        *("GetInfo", "Backup", "SetMaxSize"),
+    )
 )
 
 
