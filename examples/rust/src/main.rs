@@ -39,9 +39,9 @@ async fn main() -> Result<()> {
 /// Makes the topic and the group; both calls succeed when they exist with these settings.
 async fn prepare(admin: &mut AdminClient<Channel>, topic: &str, group: &str) -> Result<()> {
     let topic = pb::Topic { name: topic.to_owned(), ..Default::default() };
-    admin.create_topic(pb::CreateTopicRequest { topic: Some(topic) }).await?;
+    admin.create_topic(pb::CreateTopicRequest { topic: Some(topic), ..Default::default() }).await?;
     let group = pb::Group { name: group.to_owned(), ..Default::default() };
-    admin.create_group(pb::CreateGroupRequest { group: Some(group) }).await?;
+    admin.create_group(pb::CreateGroupRequest { group: Some(group), ..Default::default() }).await?;
     Ok(())
 }
 
@@ -95,7 +95,8 @@ impl Consumer {
             println!("popped attempt {}: {body} {:?}", delivery.attempt, message.properties);
         }
         let count = handles.len();
-        let acked = self.broker.ack(pb::AckRequest { group: self.group.clone(), handles }).await?.into_inner();
+        let request = pb::AckRequest { group: self.group.clone(), handles, ..Default::default() };
+        let acked = self.broker.ack(request).await?.into_inner();
         for result in &acked.results {
             check(&result.error)?; // empty: all succeeded
         }
@@ -107,10 +108,11 @@ impl Consumer {
     async fn extend(&mut self, handles: &[String], invisible_ms: i64) -> Result<i64> {
         let change = |handle: &String| pb::InvisibleTimeChange {
             handle: handle.clone(),
-            change: Some(pb::invisible_time_change::Change::Extend(pb::Extend { invisible_ms })),
+            change: Some(pb::invisible_time_change::Change::Extend(pb::Extend { invisible_ms, ..Default::default() })),
+            ..Default::default()
         };
         let changes = handles.iter().map(change).collect();
-        let request = pb::ChangeInvisibleTimeRequest { group: self.group.clone(), changes };
+        let request = pb::ChangeInvisibleTimeRequest { group: self.group.clone(), changes, ..Default::default() };
         let results = self.broker.change_invisible_time(request).await?.into_inner().results;
         for result in &results {
             check(&result.error)?;
