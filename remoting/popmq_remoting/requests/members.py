@@ -90,6 +90,30 @@ def producers(group: str) -> Request:
     return request(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup=group)
 
 
+def all_producers() -> Request:
+    """Of all groups. Answered by `producers_by_group`."""
+    return request(RequestCode.GET_ALL_PRODUCER_INFO)
+
+
+class ConnectedProducer(NamedTuple):
+    """A producer that a broker knows. `last_ms`: when it was heard last, by the broker's clock."""
+
+    client_id: str
+    last_ms: int
+
+
+def producers_by_group(answer: Response) -> dict[str, list[ConnectedProducer]]:
+    """Raises BrokerRefused, BadFormat."""
+    found = bodies.members(answer.expect()).get("data") or {}
+    try:
+        return {
+            str(group): [ConnectedProducer(str(each["clientId"]), int(each["lastUpdateTimestamp"])) for each in rows]
+            for group, rows in found.items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise BadFormat("data of the answer has another form") from None
+
+
 class ConnectedClient(NamedTuple):
     """A client that a broker knows."""
 

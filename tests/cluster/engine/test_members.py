@@ -1,12 +1,14 @@
 """Members of groups through gateways: heartbeats, assignments, locks of queues, and lists of clients."""
 
 import asyncio
+import functools
 from collections.abc import Iterable
 
 import pytest
 
 from popmq_remoting import Cluster
 from popmq_remoting.codes import RequestCode
+from popmq_remoting.requests import members as members_of
 from popmq_server.cluster.engine import ClusterEngine
 from popmq_server.cluster.signed.secrets import Secrets
 from popmq_server.contract import commands as do
@@ -293,6 +295,26 @@ async def test_all_clients_are_listed_page_by_page_and_producers_at_the_end() ->
         assert pages == [[(group, client) for client in ("one", "two")] for group in ("a", "b", "c")]
         assert [stream.client_id for stream in page.streams] == ["producer"]
         assert await code(engine.ask(do.Clients("nothing"))) == ("GROUP_NOT_FOUND", "group")
+
+
+@jumping
+async def test_producers_of_other_gateways_and_native_ones_are_listed_too() -> None:
+    async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine:
+        created(fake, **{"message.type": "TRANSACTION"})
+        others = Cluster(fake.settings())
+        address = await others.address("a", asyncio.get_running_loop().time() + 5.0)
+        for client, groups in (("gateway-2", ["shop%orders"]), ("native", ["orders-producers"])):
+            said = functools.partial(members_of.heartbeat, client, groups)
+            await others.peer(address, client, said).beat()
+        await engine.join("here", (TOPIC,))
+        found = (await engine.ask(do.Clients(""))).streams
+        assert [(each.client_id, each.topics) for each in found] == [
+            ("here", (TOPIC,)),
+            ("gateway-2", (TOPIC,)),
+            ("native", ()),
+        ]
+        assert (await engine.ask(do.Clients(GROUP))).streams == []
+        await others.close()
 
 
 # ── Session leases ───────────────────────────────────────────────────────────────────────────────────────────────────

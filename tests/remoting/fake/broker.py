@@ -97,6 +97,7 @@ class FakeBroker(FakeServer):
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._member_ids,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self._connections,
+            RequestCode.GET_ALL_PRODUCER_INFO: self._all_producers,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._relay,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
             RequestCode.SET_MESSAGE_REQUEST_MODE: self._set_mode,
@@ -426,6 +427,14 @@ class FakeBroker(FakeServer):
         if not found:
             return Response(ResponseCode.CONSUMER_NOT_ONLINE, "the consumer group not online")
         return ok(json.dumps({"connectionSet": found}).encode())
+
+    def _all_producers(self, client: Client, request: Request) -> Response:
+        data: dict[str, list[dict[str, Any]]] = {}
+        for member, said in self.members.items():
+            row = {"clientId": said["clientID"], "lastUpdateTimestamp": self.log.now_ms()}
+            for each in said["producerDataSet"] if member in self.clients else ():
+                data.setdefault(each["groupName"], []).append(row)
+        return ok(json.dumps({"data": data}).encode())
 
     async def _relay(self, client: Client, request: Request) -> Response:
         """Asks the member on its own connection; its answer is the broker's."""

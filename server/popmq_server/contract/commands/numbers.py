@@ -212,7 +212,10 @@ class Consumer(NamedTuple):
 
 
 class StreamNumbers(NamedTuple):
-    """A producer's open stream, as listings show it."""
+    """A producer's open stream, as listings show it. `since_ms`: when it began, or when it was heard last.
+
+    A producer of another protocol has no topics.
+    """
 
     client_id: str
     topics: tuple[str, ...]
