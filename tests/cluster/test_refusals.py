@@ -95,6 +95,7 @@ def test_what_a_user_may_change_is_told_to_the_user() -> None:
         (1, "the number of in-sync replicas is too small", "UNAVAILABLE", "inSyncReplicas"),
         (1, "timer message is under flow control", "BUSY", "timerCongestNumEachSlot"),
         (1, "AclException: check signature failed", "UNAVAILABLE", "--broker-key"),
+        (16, "check signature failed.", "UNAVAILABLE", "secret (--broker-key)"),
         (16, "recall failed, operation is forbidden", "UNSUPPORTED", "recallMessageEnable"),
         (11, "", "UNAVAILABLE", "may be stored"),
     ],

@@ -134,9 +134,9 @@ class Brokers:
     async def written(self, what: str, request: Request) -> None:
         """A change at every name server: each has a file of its own. Raises Refused UNAVAILABLE; `what`: for people."""
         answers = await self.cluster.name_servers.tell_all(request, self.until_s())
-        left = [address for address, answer in answers.items() if isinstance(answer, Exception) or answer.code]
+        left = [f"{address}: {why}" for address, answer in answers.items() if (why := _why_not(answer))]
         if left:
-            raise unavailable(f"{what} is not written at name server {', '.join(left)}")
+            raise unavailable(f"{what} is not written at name server {'; '.join(left)}")
 
     async def cluster_name(self) -> str:
         """The name of the cluster. Raises Refused UNAVAILABLE if name servers know no such one, none, or several."""
@@ -218,6 +218,13 @@ class Brokers:
             return await asking
         except RemotingError as error:
             raise refusal(error, Asked("name servers", topic)) from error
+
+
+def _why_not(answer: Response | Exception) -> str:
+    """Why a name server has not done what it was told; "": it has."""
+    if isinstance(answer, Exception):
+        return str(answer) or type(answer).__name__
+    return f"it answered {answer.code}: {answer.remark or 'no remark'}" if answer.code else ""
 
 
 def whole(answers: Mapping[str, T | Refused]) -> dict[str, T]:

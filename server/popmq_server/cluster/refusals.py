@@ -23,6 +23,7 @@ _RETRY = "retry with backoff"
 _LOG = "retry with backoff; the operator finds the reason in the log of broker {broker}"
 _MAYBE = "it may be stored: a retry may store it twice, with the same message id"
 _RIGHT = "the operator gives the gateway's user (--broker-key) the right to do this at broker {broker}"
+_SECRET = "the operator corrects the user or its secret (--broker-key), or creates the user at broker {broker}"
 _CONTROLLER = "the operator looks at the controller of broker {broker}"
 #: Whether a group exists is looked up in a list before: where a broker lacks it, others have it.
 _GROUP = "popmq group create GROUP; with the settings that it has, that makes it at broker {broker}"
@@ -119,7 +120,7 @@ class ByRemark(NamedTuple):
 
 #: Answers by their remark; the first one that fits counts.
 BY_REMARK = (
-    ByRemark(1, ("aclexception", "signature", "authenticat", "access key"), "UNAVAILABLE", _RIGHT),
+    ByRemark(1, ("aclexception", "signature", "authenticat", "access key"), "UNAVAILABLE", _SECRET),
     ByRemark(
         1,
         ("to filter message by",),
@@ -137,6 +138,7 @@ BY_REMARK = (
     ByRemark(
         16, ("recall",), "UNSUPPORTED", "the operator sets recallMessageEnable=true at broker {broker}, or do without"
     ),
+    ByRemark(16, ("signature", "user not found"), "UNAVAILABLE", _SECRET),
     ByRemark(16, ("subscription group no permission",), "FORBIDDEN", "set consume_enable of the group"),
     ByRemark(
         16,
