@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import time
 from collections.abc import Sequence
@@ -23,13 +24,16 @@ class GatewayProcess(BrokerProcess):
         """As of a broker process; before it is ready, it may say for what it waits."""
         until_s, output = time.perf_counter() + timeout_s, self._started.stdout
         assert output is not None
+        said = ""
         while not self.ready_s:
             left_s = max(0.0, until_s - time.perf_counter())
             readable, _, _ = select.select([output], [], [], left_s)
-            line = self.read_line() if readable else ""
-            if not line:
+            # Not by lines: a second one that has been read with the first is not seen by select.
+            part = os.read(output.fileno(), 4096).decode() if readable else ""
+            if not part:
                 raise BrokerError(f"the gateway did not start\n{self.log_end()}")
-            if READY in line:
+            said += part
+            if READY in said and said.endswith("\n"):
                 self.ready_s = time.perf_counter() - self._spawned_at
 
     def _engine(self) -> list[str]:

@@ -28,13 +28,14 @@ def rocketmq(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
 
 @pytest.fixture
 def record(scale: Scale, show: Callable[[str], None]) -> Record:
-    """Keeps a row for the end of the run, and, of a whole campaign, in the repository and on its page."""
+    """Keeps a row for the end of the run; of a whole campaign, or with POPMQ_RECORD=1, also for the page."""
     began_s = time.monotonic()
 
     def keep(fault: str, doors: str, counts: Mapping[str, float], text: str) -> None:
         seconds, load = time.monotonic() - began_s, os.getloadavg()[0]
         show(f"{fault}, {doors}: {text}  ({seconds:.0f} s, load {load:.1f}, seed {scale.seed})")
-        if scale.whole:
-            kept.keep(Row(fault, doors, dict(counts), text, round(seconds), round(load, 1)))
+        form = "whole" if scale.whole else "short"
+        if scale.whole or "POPMQ_RECORD" in os.environ:
+            kept.keep(Row(fault, doors, dict(counts), text, round(seconds), round(load, 1), form))
 
     return keep

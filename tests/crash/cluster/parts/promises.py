@@ -12,7 +12,10 @@ GATEWAYS = "gateways"
 
 @dataclass(frozen=True)
 class Row:
-    """One fault, and what was counted. `doors`: what clients called. `load`: of the machine, in waiting processes."""
+    """One fault, and what was counted. `doors`: what clients called. `load`: of the machine, in waiting processes.
+
+    `form`: whole or short.
+    """
 
     fault: str
     doors: str
@@ -20,6 +23,7 @@ class Row:
     text: str
     seconds: int
     load: float
+    form: str = "whole"
     day: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%d"))
 
 
