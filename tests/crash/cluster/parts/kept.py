@@ -49,9 +49,9 @@ def section(rows: list[Row]) -> str:
 
 def faults(rows: list[Row]) -> str:
     """A row for each fault and kind of doors."""
-    lines = ["| fault | clients call | what was counted | took | load |", "|---|---|---|--:|--:|"]
+    lines = ["| fault | clients call | what was counted | form | took | load |", "|---|---|---|---|--:|--:|"]
     lines += [
-        f"| {row.fault} | {row.doors} | {row.text} | {row.seconds} s | {row.load:.0f} |"
+        f"| {row.fault} | {row.doors} | {row.text} | {row.form} | {row.seconds} s | {row.load:.0f} |"
         for row in sorted(rows, key=lambda row: (row.fault, row.doors))
     ]
     return "\n".join(lines)
