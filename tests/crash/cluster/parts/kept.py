@@ -1,7 +1,8 @@
 """What the whole campaign counted: measured.json, and the section of docs/cluster.md that is made of it.
 
-make chaos-cluster                            each test replaces its rows, and writes the section
-python -m tests.crash.cluster.parts.kept          writes the section again
+make chaos-cluster                             each test replaces its rows, and writes the section
+POPMQ_RECORD=1 pytest tests/crash/cluster      the same, of short forms
+python -m tests.crash.cluster.parts.kept       writes the section again
 """
 
 from __future__ import annotations
