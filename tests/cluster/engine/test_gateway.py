@@ -121,13 +121,14 @@ async def test_a_renewed_delivery_has_another_handle_and_the_group_keeps_it() ->
 
 
 @jumping
-async def test_a_rejected_message_is_a_dead_letter_with_its_reason() -> None:
+async def test_a_rejected_message_is_one_dead_letter_with_its_reason_also_when_it_is_rejected_again() -> None:
     async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
         created(fake)
         await send(engine, *messages(1))
         (handle,) = handles(await pop(engine))
         change = do.Change(handle, "reject", reason="no such customer")
-        assert await engine.execute(do.ChangeInvisibleTime(GROUP, (change,))) == [do.Changed(0, True)]
+        for _ in range(2):
+            assert await engine.execute(do.ChangeInvisibleTime(GROUP, (change,))) == [do.Changed(0, True)]
         (dead_letter,) = fake.brokers["a"].log.topics["%DLQ%shop%bill"].queues[0]
         assert dead_letter.body == b"1"
         assert "no such customer" in dead_letter.properties

@@ -26,6 +26,7 @@ from popmq_server.cluster.brokers import CALL_S, in_lanes, succeeded
 from popmq_server.cluster.collecting import Collector, Share, packed
 from popmq_server.cluster.popping.dead import DeadLetters, delivered
 from popmq_server.cluster.popping.sessions import Held
+from popmq_server.cluster.recent import Recent
 from popmq_server.cluster.refusals import Asked, refusal
 from popmq_server.cluster.shared import Shared
 from popmq_server.cluster.signed.handles import SignedDelivery
@@ -53,6 +54,7 @@ class Acks:
         self._brokers, self._groups, self._handles = shared.brokers, shared.groups, shared.handles
         self._held, self._dead, self._now_ms = held, dead, shared.now_ms
         self._collected = Collector[_Batch, RemotingError | None](self._planned)
+        self._rejects = Recent[tuple[str, str], Changed]()
 
     async def ack(self, command: Ack) -> Acked:
         """One result for each handle. Raises Refused GROUP_NOT_FOUND."""
@@ -166,7 +168,7 @@ class Acks:
         if repeated and not delivery.handle.is_ordered:
             raise _unknown()
         if change.kind == "reject":
-            return await self._rejected(group, delivery, change, text)
+            return await self._rejected_once(group, delivery, change, text)
         delay_ms = change.delay_ms
         if delay_ms is None:
             delay_ms = group.backoff_ms(delivery.attempt)
@@ -190,6 +192,14 @@ class Acks:
         signed = self._handles.write(delivery._replace(handle=renewed), group.name).decode()
         self._held.renamed(text, signed)
         return Renewed(visible_ms, False, signed)
+
+    async def _rejected_once(self, group: Group, delivery: SignedDelivery, change: Change, text: str) -> Changed:
+        """One dead letter for a client that gives a message up again, since it did not hear the answer."""
+        key = group.name, text
+        if (task := self._rejects.known(key)) is None:
+            task = asyncio.ensure_future(self._rejected(group, delivery, change, text))
+            self._rejects.keep(key, task)
+        return await asyncio.shield(task)
 
     async def _rejected(self, group: Group, delivery: SignedDelivery, change: Change, text: str) -> Changed:
         stored = await delivered(self._brokers, delivery, group.name)
