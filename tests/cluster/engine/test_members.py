@@ -144,6 +144,19 @@ async def test_a_client_has_queues_as_soon_as_its_group_is_switched_to_the_mode_
 
 
 @jumping
+async def test_clients_that_read_in_the_mode_before_take_no_queues_from_those_that_read_now() -> None:
+    async with FakeCluster() as fake, gateway(fake) as engine:
+        created(fake)
+        await pulling(engine)
+        for client in ("one", "two"):
+            await beat(engine, client, mode="PULL")
+        await beat(engine, "pushed", mode="POP")
+        await engine.execute(do.SetConsumeMode(TOPIC, GROUP, "POP", 1))
+        assert await assigned(engine, "pushed") == Assignment(True, True, ())
+        assert members(fake) == ["pushed"]
+
+
+@jumping
 async def test_a_broadcast_reader_reads_all_queues_without_a_session() -> None:
     async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine:
         created(fake)

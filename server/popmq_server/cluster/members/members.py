@@ -9,6 +9,7 @@ Queues are shared where a group pulls or has a share number; elsewhere each clie
 all members of a group share the queues of each of its topics, so they have to read the same topics.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -83,14 +84,24 @@ class Members:
         subscriptions = tuple(MemberSubscription(names.broker_topic(each.topic)) for each in read)
         await self.connections.join(client, Membership(names.broker_group(group), subscriptions, kind))
 
-    async def _expect_member(self, key: Key, session: Session, group: Group, topic: str) -> None:
-        """Makes it a member that reads this topic, where its group was switched after its last heartbeat."""
-        name, client = key
-        if self.connections.reads(client, names.broker_group(name), names.broker_topic(topic)):
-            return
-        self.connections.check_room(client)
+    async def _align(self, group: Group, topic: str, mode: str) -> None:
+        """Makes the clients here that read a topic in this mode its members, and no others.
+
+        Their heartbeats may be older than the mode of the group.
+        """
+        known, read = names.broker_group(group.name), names.broker_topic(topic)
+        for client, session in list(self.sessions.of_group(group.name)):
+            if self.connections.reads(client, known, read) != session.reads(topic, mode):
+                with contextlib.suppress(Refused):  # no room, or no broker: its next heartbeat is told so
+                    await self._follow((group.name, client), session, group)
+
+    async def _follow(self, key: Key, session: Session, group: Group) -> None:
         topics = await self._all_shared(group, session.topics)
-        await self._join(key, [each for each in topics if session.reads(each.topic, each.mode)])
+        if read := [each for each in topics if session.reads(each.topic, each.mode)]:
+            self.connections.check_room(key[1])
+            await self._join(key, read)
+        else:
+            await self.connections.leave(key[1], names.broker_group(group.name))
 
     async def _leave(self, key: Key) -> None:
         group, client = key
@@ -136,8 +147,7 @@ class Members:
         queues = 1 if is_retry else len(await self._layouts.of(topic))
         if asked.broadcast:
             return Assignment(True, True, tuple(range(queues)), how.mode)
-        key = (asked.group, asked.client)
-        session = self.sessions.get(key)
+        session = self.sessions.get((asked.group, asked.client))
         if session is not None and read in session.topics and not session.reads(read, how.mode):
             return Assignment(True, False, (), how.mode)  # it waits until the group is switched back
         if session is not None and read not in session.topics:
@@ -145,8 +155,7 @@ class Members:
         share_number = how.share_number or group.share_number
         if not how.pulls and not share_number:
             return Assignment(True, True, ())
-        if session is not None:
-            await self._expect_member(key, session, group, read)
+        await self._align(group, read, how.mode)
         ids = await self.ids(group.name)
         if how.pulls:
             return allocate(queues, ids, asked.client, asked.strategy)
