@@ -60,7 +60,7 @@ def last_line(trace: str) -> str:
 
 def cluster(door: str) -> dict[str, dict[str, Outcome]]:
     """By scenario and client, as kept."""
-    kept: dict[str, dict[str, Outcome]] = json.loads(CLUSTER.read_text())["outcomes"][door]
+    kept: dict[str, dict[str, Outcome]] = json.loads(CLUSTER.read_text())["outcomes"].get(door, {})
     return kept
 
 
@@ -90,6 +90,11 @@ def both_doors() -> str:
     heads = " | ".join(client.capitalize() for client in clients)
     lines = [f"| scenario | {heads} |", "|---" * (len(clients) + 1) + "|"]
     for name in SCENARIOS:
-        cells = [" · ".join(word(client, name, door[name][client]) for door in (proxy, gateway)) for client in clients]
+        cells = [f"{_told(proxy, client, name)} · {_told(gateway, client, name)}" for client in clients]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _told(door: Mapping[str, Mapping[str, Outcome]], client: str, name: str) -> str:
+    outcome = door.get(name, {}).get(client)
+    return word(client, name, outcome) if outcome is not None else "not run"

@@ -31,11 +31,11 @@ def main() -> None:
     words.add_argument("--on", default=EMBEDDED, help=f"{EMBEDDED}, {GATEWAY}, {PROXY}, or several")
     words.add_argument("--clients", default=",".join(BUILDS))
     words.add_argument("-k", default="", help="only scenarios whose name contains this")
-    words.add_argument("--one-by-one", action="store_true", help="not several at a time")
+    words.add_argument("--at-once", type=int, default=AT_ONCE, help=f"scenarios at a time; {AT_ONCE}")
     words.add_argument("--keep", default="", metavar="VERSION", help="write reference.json or cluster.json")
     asked = words.parse_args()
     for kind in asked.on.split(","):
-        results = _run(kind, asked.clients.split(","), asked.k, 1 if asked.one_by_one else AT_ONCE)
+        results = _run(kind, asked.clients.split(","), asked.k, asked.at_once)
         print(kind)
         print(table({key: result.word(SCENARIOS[key[1]].expected(key[0])) for key, result in results.items()}))
         if asked.keep and running():

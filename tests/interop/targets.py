@@ -3,7 +3,7 @@
 A running server is named by `ROCKETMQ_ENDPOINT=host:port`, and `ROCKETMQ_ADMIN` is the command of its administration
 tool with what it needs to find the server (`mqadmin … -n host:port` without the verb): it makes topics and groups.
 `ROCKETMQ_KILL` and `ROCKETMQ_START`, if given, end it without warning and start it again: for scenarios that do that,
-one at a time (`python -m tests.interop.record --one-by-one -k restart`).
+one at a time (`python -m tests.interop.record --at-once 1 -k restart`).
 """
 
 from __future__ import annotations
