@@ -48,7 +48,7 @@ def _differing(kind: str) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.process
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2700)  # the first of a language waits for its build: Rust took 15 minutes beside other work
 @pytest.mark.parametrize(("client", "name"), list(_cases()))
 def test_the_outcome_is_what_users_of_the_client_expect(
     client: str,
