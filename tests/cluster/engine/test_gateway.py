@@ -6,7 +6,9 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_remoting.codes import RequestCode
+from popmq_remoting.requests.popping import PopOutcome
 from popmq_server import logs
+from popmq_server.cluster.popping.broker_pops import PopKey
 from popmq_server.contract import commands as do
 from popmq_server.contract.commands import Place
 from popmq_server.errors import Refused
@@ -78,6 +80,23 @@ async def test_single_sends_of_one_turn_are_one_request_to_a_broker() -> None:
         await asyncio.gather(*(send(engine, message) for message in messages(*range(1, 33))))
         assert (counts[RequestCode.SEND_BATCH_MESSAGE], counts[RequestCode.SEND_MESSAGE_V2] - before) == (1, 0)
         assert sorted(bodies(await pop(engine, max_messages=100))) == sorted(b"%d" % number for number in range(33))
+
+
+@jumping
+async def test_a_large_pop_goes_on_one_by_one_after_two_of_its_requests_met_at_a_queue() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        await send(engine, *messages(*range(300)))
+        asked, plain = list[int](), engine.pops._at_brokers.pop
+
+        async def pop_once(key: PopKey, messages_max: int) -> PopOutcome:
+            """The third request finds the queue locked by the second one."""
+            asked.append(messages_max)
+            return PopOutcome([], 0, 0) if len(asked) == 3 else await plain(key, messages_max)
+
+        engine.pops._at_brokers.pop = pop_once  # type: ignore[method-assign]
+        assert len((await pop(engine, max_messages=1_000)).rows) == 300
+        assert len(asked) > 3
 
 
 @jumping

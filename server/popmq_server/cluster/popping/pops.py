@@ -212,9 +212,10 @@ class Pops:
     async def _taken(self, wanted: Wanted, broker: str, queue_id: int, found: _Round) -> _Round:
         """Pops from one broker until the pop is full or the broker has no more messages.
 
-        The first pop tells how many are left; then several go at once. Raises Refused, unless messages were found.
+        The first pop tells how many are left; then several go at once, until one of them finds a queue locked by
+        another and takes nothing, though there are more. Raises Refused, unless messages were found.
         """
-        at_once = 1
+        at_once, most = 1, 1 if wanted.topic.is_fifo else POPS_MAX
         while (room := self._room(wanted, found)) > 0:
             sizes = [min(room - start, MESSAGES_MAX) for start in range(0, room, MESSAGES_MAX)][:at_once]
             pops = [self._part(wanted, broker, queue_id, size) for size in sizes]
@@ -227,7 +228,9 @@ class Pops:
                 due = min(found.due_ms or part.due_ms, part.due_ms or found.due_ms)
                 found = _Round(found.rows + part.rows, due, {**found.rest, **part.rest})
                 short |= part.taken < size and not (part.taken and part.rest[broker])
-                at_once = 1 if wanted.topic.is_fifo else min(POPS_MAX, 1 + part.rest[broker] // MESSAGES_MAX)
+                at_once = min(most, 1 + part.rest[broker] // MESSAGES_MAX)
+            if short and len(parts) > 1 and any(isinstance(part, _Part) and part.taken for part in parts):
+                at_once, most, short = 1, 1, False
             if refused is not None and not found.rows:
                 raise refused
             if refused is not None or short:
