@@ -49,6 +49,7 @@ async def test_every_try_of_a_send_is_the_same_request(lossy: Any, wire: LossyWi
     assert len(set(wire.seen["Send"])) == 1
 
 
+@pytest.mark.embedded("changes of a lease that may be repeated")
 @pytest.mark.slow
 async def test_a_change_that_is_tried_again_says_that_it_may_have_been_carried_out(lossy: Any, wire: LossyWire) -> None:
     await lossy.send(TOPIC, b"x")
@@ -233,6 +234,7 @@ async def test_a_consumer_is_not_idle_before_the_broker_knows_how_the_last_messa
     assert attempts == [1, 2]
 
 
+@pytest.mark.promise("statistics")
 async def test_every_close_of_a_consumer_returns_after_its_goodbye(lossy: Any, wire: LossyWire) -> None:
     await lossy.send(TOPIC, b"x")
     begun, closed = threading.Event(), threading.Event()

@@ -74,6 +74,7 @@ def progress(client: popmq.Client) -> int:
     return sum(row.committed for row in client.offsets.query(TOPIC, GROUP))
 
 
+@pytest.mark.promise("statistics")
 def test_a_consumer_stopped_by_a_signal_has_committed_and_said_goodbye(
     sync_client: popmq.Client, popmq_broker: Broker
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_consumer_stopped_by_a_signal_has_committed_and_said_goodbye(
     assert sync_client.broker.stats(TOPIC, GROUP).groups[0].sessions == 0
 
 
+@pytest.mark.promise("statistics")
 def test_ctrl_c_in_a_handler_leaves_its_message_to_others(sync_client: popmq.Client, popmq_broker: Broker) -> None:
     sync_client.send(TOPIC, ["first", "last"])
     worker = python(WAITS, popmq_broker)
@@ -98,6 +100,7 @@ def test_ctrl_c_in_a_handler_leaves_its_message_to_others(sync_client: popmq.Cli
     assert sync_client.broker.stats(TOPIC, GROUP).groups[0].sessions == 0
 
 
+@pytest.mark.promise("statistics")
 @pytest.mark.mechanism("S0.03")
 def test_ctrl_c_ends_a_consumer_that_waits(sync_client: popmq.Client, popmq_broker: Broker) -> None:
     sync_client.send(TOPIC, ["first"])
@@ -227,6 +230,7 @@ async def test_a_consumer_survives_a_kill_9_of_the_broker(connect: Connect, guar
         assert await committed(client) == dict.fromkeys(range(8), 20)
 
 
+@pytest.mark.embedded("calls that take under 50 ms")
 @pytest.mark.slow
 async def test_a_consumer_may_start_before_its_broker(connect: Connect, client: Any, popmq_broker: Broker) -> None:
     await client.send(TOPIC, "x")

@@ -99,6 +99,7 @@ async def bad_too(delivery: popmq.Delivery) -> None:
     raise ValueError("bad")
 
 
+@pytest.mark.promise("read_your_writes")
 @pytest.mark.parametrize("function", [bad, bad_too])
 def test_the_reason_and_the_log_of_a_failure_begin_with_the_frame_of_the_handler(
     popmq_broker: Broker, caplog: pytest.LogCaptureFixture, function: Any
