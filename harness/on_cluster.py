@@ -6,6 +6,7 @@ The cluster ends with the command. POPMQ_ROCKETMQ names a folder with the jars o
 """
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ def main(words: list[str]) -> int:
     except install.Missing as error:
         print(f"on_cluster: {error}", file=sys.stderr)
         return 1
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the cluster ends too
     with (
         tempfile.TemporaryDirectory(prefix="popmq-rocketmq-") as folder,
         RocketMQCluster(Path(folder), jars, ("a",)) as cluster,
