@@ -79,7 +79,7 @@ def judged(histories: Histories) -> Judged:
                 overlaps.append(name)
             if later.attempt <= earlier.attempt:
                 backwards.append(name)
-        after += [name for seen in found if seen.at_s > acked_s + SLACK_S]
+        after += [name for seen in found if seen.at_s > acked_s]
     acks = histories.answers["ack"]
     return Judged(
         len(histories.sent),

@@ -177,5 +177,6 @@ class Load:
         except Failed as failed:
             self.histories.fail("ack", began_s, f"{taken.message_id}: {failed}")
             return
-        self.histories.acked[taken.message_id] = time.monotonic()
+        # The first one: what comes behind it came after an OK ack, however often it is acked again.
+        self.histories.acked.setdefault(taken.message_id, time.monotonic())
         self.histories.note("ack", began_s)
