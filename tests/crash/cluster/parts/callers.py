@@ -54,10 +54,12 @@ class Caller(Protocol):
 
 
 class SdkCaller:
-    """popmq.Client."""
+    """popmq.Client. `retry`: of sends and pops; acks are tried until their answer comes, as any gateway takes them."""
 
     def __init__(self, endpoint: str, retry: popmq.Retry | None = None) -> None:
-        self._client = popmq.Client(endpoint, timeouts=popmq.Timeouts.all(CALL_S), retry=retry or popmq.Retry())
+        timeouts = popmq.Timeouts.all(CALL_S)
+        self._client = popmq.Client(endpoint, timeouts=timeouts, retry=retry or popmq.Retry())
+        self._acks = popmq.Client(endpoint, timeouts=timeouts)
 
     def send(self, topic: str, message_id: str, message_group: str = "") -> int:
         sent = popmq.Message(message_id.encode(), message_id=message_id, message_group=message_group)
@@ -71,13 +73,15 @@ class SdkCaller:
                 each.body,
                 each.attempt,
                 each.queue if each.attempt == 1 else -1,
-                lambda each=each: _told(each.ack),  # type: ignore[misc]  # the delivery of this turn
+                # `each.ack()` would ack in the background, and nobody would hear the answer.
+                lambda each=each: _told(lambda: self._acks.ack(each)),  # type: ignore[misc]  # of this turn
             )
             for each in found
         ]
 
     def close(self) -> None:
         self._client.close()
+        self._acks.close()
 
 
 def _told(call: Callable[[], T]) -> T:
