@@ -34,13 +34,13 @@ SECRET = b"the secret that all gateways share"
 async def send(cluster: Cluster, *messages: pb.Message) -> list[tuple[int, int, int]]:
     """Sends them as callers of one turn of the event loop; returns (place, queue id, offset) of each."""
     limits = SendLimits(TOPIC, loop_ms())
-    asked = [
-        (TOPIC, to_broker(entries.new_message(each.SerializeToString(), each, ("", 0, 0)), limits)) for each in messages
-    ]
+    asked = [to_broker(entries.new_message(each.SerializeToString(), each, ("", 0, 0)), limits) for each in messages]
     places = []
     for gathered in gathering.planned(asked):
-        places += gathered.results(sending.sent(await cluster.call("a", gathered.request(TARGET), soon())))
-    return sorted(places)
+        outcome = sending.sent(await cluster.call("a", gathered.request(TARGET), soon()))
+        gathered.check(outcome)
+        places += [(member, outcome.queue_id, outcome.queue_offset + n) for n, member in enumerate(gathered.members)]
+    return places
 
 
 async def pop(cluster: Cluster) -> list[tuple[pb.Message, str]]:

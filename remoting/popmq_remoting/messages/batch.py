@@ -8,8 +8,7 @@ No delay, transaction or retry topic is allowed in it, and one code answers for 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 from popmq_remoting.errors import BadFormat
 from popmq_remoting.messages import properties
@@ -21,48 +20,26 @@ _HEAD = struct.Struct(">iiiii")
 _PROPERTIES = struct.Struct(">h")
 
 
-class Entry(NamedTuple):
-    """One message: its body, and its properties as properties.write writes them, in UTF-8."""
-
-    body: bytes
-    properties: bytes = b""
-    flag: int = 0
+#: The body of a message, and its properties as properties.write writes them, in UTF-8.
+Entry = tuple[bytes, bytes]
 
 
-def size_of(entry: Entry) -> int:
-    """Its bytes in a batch."""
-    return _HEAD.size + len(entry.body) + _PROPERTIES.size + len(entry.properties)
+def size_of(entries: Sequence[Entry]) -> int:
+    """The bytes of a batch."""
+    own = _HEAD.size + _PROPERTIES.size
+    return sum([len(body) + len(text) for body, text in entries]) + own * len(entries)
 
 
 def write(entries: Iterable[Entry]) -> bytes:
     """The body of a batch. Raises BadFormat if properties or the whole are too large."""
-    pieces = []
-    for entry in entries:
-        text = entry.properties
-        if len(text) > properties.BYTES_MAX:
-            raise BadFormat(f"properties of {len(text)} bytes, at most {properties.BYTES_MAX}")
-        size = _HEAD.size + len(entry.body) + _PROPERTIES.size + len(text)
-        pieces += [
-            _HEAD.pack(size, 0, 0, entry.flag, len(entry.body)),
-            entry.body,
-            _PROPERTIES.pack(len(text)),
-            text,
-        ]
-    body = b"".join(pieces)
-    if len(body) > BODY_BYTES_MAX:
-        raise BadFormat(f"a batch of {len(body)} bytes, at most {BODY_BYTES_MAX}")
-    return body
-
-
-def split(entries: Iterable[Entry], bytes_max: int = BODY_BYTES_MAX) -> list[list[Entry]]:
-    """The entries in order, in batches that are not larger. A single one may be: the broker refuses it by itself."""
-    batches: list[list[Entry]] = []
-    room = 0
-    for entry in entries:
-        size = size_of(entry)
-        if size > room:
-            batches.append([])
-            room = bytes_max
-        batches[-1].append(entry)
-        room -= size
-    return batches
+    pieces = list[bytes]()
+    own, head, end = _HEAD.size + _PROPERTIES.size, _HEAD.pack, _PROPERTIES.pack
+    for body, text in entries:
+        size, length = len(body), len(text)
+        if length > properties.BYTES_MAX:
+            raise BadFormat(f"properties of {length} bytes, at most {properties.BYTES_MAX}")
+        pieces += (head(own + size + length, 0, 0, 0, size), body, end(length), text)
+    whole = b"".join(pieces)
+    if len(whole) > BODY_BYTES_MAX:
+        raise BadFormat(f"a batch of {len(whole)} bytes, at most {BODY_BYTES_MAX}")
+    return whole

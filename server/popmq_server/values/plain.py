@@ -31,7 +31,7 @@ def write(message_id: bytes, body: bytes, tag: str = "", born_ms: int = 0, born_
             head(b"\x12", len(body)),
             body,
             text(b"\x1a", tag) if tag else b"",
-            b"\x60" + varint(born_ms) if born_ms else b"",
+            head(b"\x60", born_ms) if born_ms else b"",
             text(b"\x82\x01", born_host) if born_host else b"",
         )
     )
@@ -48,7 +48,9 @@ def read(data: bytes) -> Plain | None:
     name = 2 + data[1]
     if name >= size or data[name] != 0x12:
         return None
-    length, begin = read_varint(data, name + 1)
+    length, begin = data[name + 1], name + 2
+    if length > 0x7F:
+        length, begin = read_varint(data, name + 1)
     at = begin + length
     if at < size and data[at] == 0x1A:
         if data[at + 1] > 0x7F:
@@ -66,9 +68,9 @@ def read(data: bytes) -> Plain | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def head(field: bytes, size: int) -> bytes:
-    """The start of a protobuf field of `size` bytes. `field`: its key."""
-    return field + varint(size)
+def head(field: bytes, number: int) -> bytes:
+    """A protobuf field that is a number, or the start of one of so many bytes. `field`: its key."""
+    return field + varint(number)
 
 
 @functools.lru_cache(maxsize=4096)

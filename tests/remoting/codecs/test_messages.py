@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from popmq_remoting.errors import BadFormat
 from popmq_remoting.messages import batch, compression, offset_ids, properties, recall, stored
-from popmq_remoting.messages.batch import Entry
 from popmq_remoting.messages.recall import BrokerRecallHandle
 from tests.remoting.writers import MAGIC_V1, MAGIC_V2, stored_message
 
@@ -115,25 +114,22 @@ def test_names_of_the_brokers_own_are_known() -> None:
 
 
 def test_a_batch_is_written_as_the_format_says() -> None:
-    raw = batch.write([Entry(b"one", b"a\x01b\x02"), Entry(b"", b"", 7)])
+    raw = batch.write([(b"one", b"a\x01b\x02"), (b"", b"")])
     first = struct.pack(">iiiii", 29, 0, 0, 0, 3) + b"one" + struct.pack(">h", 4) + b"a\x01b\x02"
-    assert raw == first + struct.pack(">iiiiih", 22, 0, 0, 7, 0, 0)
+    assert raw == first + struct.pack(">iiiiih", 22, 0, 0, 0, 0, 0)
 
 
 @given(st.lists(st.binary(max_size=300), max_size=30))
-def test_a_batch_is_split_in_order_and_no_part_is_larger_than_it_may(bodies: list[bytes]) -> None:
-    entries = [Entry(body, "é".encode()) for body in bodies]
-    parts = batch.split(entries, 400)
-    assert [entry for part in parts for entry in part] == entries
-    assert all(sum(map(batch.size_of, part)) <= 400 for part in parts)
-    assert all(len(batch.write(part)) == sum(map(batch.size_of, part)) for part in parts)
+def test_the_size_of_a_batch_is_known_before_it_is_written(bodies: list[bytes]) -> None:
+    entries = [(body, "é".encode()) for body in bodies]
+    assert batch.size_of(entries) == len(batch.write(entries))
 
 
 def test_a_batch_that_brokers_refuse_is_refused_here() -> None:
     with pytest.raises(BadFormat):
-        batch.write([Entry(bytes(3 << 20)), Entry(bytes(1 << 20))])
+        batch.write([(bytes(3 << 20), b""), (bytes(1 << 20), b"")])
     with pytest.raises(BadFormat):
-        batch.write([Entry(b"", b"x" * 40_000)])
+        batch.write([(b"", b"x" * 40_000)])
 
 
 @pytest.mark.parametrize("packed", [zlib.compress(b"hello" * 9), gzip.compress(b"hello" * 9)], ids=["zlib", "gzip"])

@@ -33,7 +33,6 @@ from popmq_remoting import (
 )
 from popmq_remoting.connection.link import OnRequest
 from popmq_remoting.messages import recall
-from popmq_remoting.messages.batch import Entry
 from popmq_remoting.messages.stored import StoredMessage
 from popmq_remoting.pops.acks import PopAck
 from popmq_remoting.pops.infos import PoppedMessage
@@ -173,7 +172,7 @@ async def test_messages_are_sent_popped_and_acked_once(rocketmq: RocketMQCluster
         await broker.create(queues=1)
         first = await broker.send(b"one", {"UNIQ_KEY": f"{broker.topic}-1", "TAGS": "red", "colour": "grün"})
         assert (first.code, first.queue_id, first.queue_offset) == (0, 0, 0)
-        entries = [Entry(b"%d" % number, f"UNIQ_KEY\x01{broker.topic}-{number}\x02".encode()) for number in range(2, 6)]
+        entries = [(b"%d" % number, f"UNIQ_KEY\x01{broker.topic}-{number}\x02".encode()) for number in range(2, 6)]
         batch = sending.send_batch(SendTarget(broker.topic, "p", 0, "a"), entries, now_ms())
         sent = sending.sent(await broker.call(batch))
         assert (sent.queue_offset, len(sent.offset_ids)) == (1, 4)

@@ -6,7 +6,6 @@ import pytest
 
 from popmq_remoting import BadFormat, Cluster, ClusterSettings, Credentials, Request, Response
 from popmq_remoting.errors import BrokerRefused
-from popmq_remoting.messages.batch import Entry
 from popmq_remoting.pops.acks import PopAck
 from popmq_remoting.requests import groups, members, popping, pulling, sending, topics
 from popmq_remoting.requests.popping import BrokerPop, PopOutcome
@@ -34,7 +33,7 @@ async def test_what_was_sent_is_popped_and_once_acked_never_comes_again() -> Non
         fake.create("t")
         first = await send(cluster, b"one", {"TAGS": "red", "UNIQ_KEY": "id-1"})
         assert (first.code, first.queue_offset, first.transaction_id) == (0, 0, "id-1")
-        entries = [Entry(b"two", b"UNIQ_KEY\x01id-2\x02"), Entry(b"three")]
+        entries = [(b"two", b"UNIQ_KEY\x01id-2\x02"), (b"three", b"")]
         batch = sending.send_batch(SendTarget("t", "producers", 1), entries, loop_ms())
         sent = sending.sent(await cluster.call("a", batch, soon()))
         assert (sent.queue_id, sent.queue_offset, len(sent.offset_ids)) == (1, 0, 2)
@@ -203,7 +202,7 @@ async def test_one_code_answers_for_a_whole_batch() -> None:
     async with FakeCluster() as fake, client(fake) as cluster:
         fake.create("t")
         fake.brokers["a"].faults.add(answering(13, "message is illegal"), 320)
-        batch = sending.send_batch(SendTarget("t", "p", 0), [Entry(b"one"), Entry(b"two")], loop_ms())
+        batch = sending.send_batch(SendTarget("t", "p", 0), [(b"one", b""), (b"two", b"")], loop_ms())
         with pytest.raises(BrokerRefused, match="13: message is illegal"):
             sending.sent(await cluster.call("a", batch, soon()))
 

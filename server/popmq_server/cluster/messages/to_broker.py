@@ -48,19 +48,21 @@ def to_broker(message: NewMessage, limits: SendLimits) -> BrokerMessage:
 
 def _plain(message: NewMessage, limits: SendLimits) -> BrokerMessage | None:
     """`to_broker` for a plain message, at a third of the cost; None for any other, and for one that is refused."""
-    read = plain.read(message.data) if message.extra is None else None
+    read = message.plain or (plain.read(message.data) if message.extra is None else None)
     if read is None:
         return None
-    found, text = {"UNIQ_KEY": message.message_id}, f"UNIQ_KEY\x01{message.message_id}\x02"
+    _, body, _, born_ms, born_host = read
+    message_id = message.message_id
+    found, text = {"UNIQ_KEY": message_id}, f"UNIQ_KEY\x01{message_id}\x02"
     if message.tag:
         found["TAGS"] = message.tag
         text += f"TAGS\x01{message.tag}\x02"
-    if read.born_host:
-        found["__BORNHOST"] = host = read.born_host.decode()
+    if born_host:
+        found["__BORNHOST"] = host = born_host.decode()
         text += f"__BORNHOST\x01{host}\x02"
     if text.count("\x01") != len(found) or text.count("\x02") != len(found):
         return None
-    return BrokerMessage(read.body, found, text, 0, read.born_ms or limits.now_ms, True)
+    return BrokerMessage(body, found, text, 0, born_ms or limits.now_ms, True)
 
 
 def _any(message: NewMessage, limits: SendLimits) -> BrokerMessage:

@@ -7,7 +7,8 @@
 One code answers for all of a batch; its offsets follow each other.
 """
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from popmq_remoting.errors import BadFormat
@@ -23,10 +24,9 @@ from popmq_server.cluster.messages.to_broker import BrokerMessage
 class Gathered(NamedTuple):
     """The messages of one request, and their places among those that were planned. `entries`: of more than one."""
 
-    topic: str
-    members: list[int]
-    messages: list[BrokerMessage]
-    entries: list[Entry]
+    members: Sequence[int]
+    messages: Sequence[BrokerMessage]
+    entries: Sequence[Entry]
 
     def request(self, target: SendTarget) -> Request:
         """The request for one queue of the topic. Raises BadFormat."""
@@ -35,49 +35,41 @@ class Gathered(NamedTuple):
             return sending.send(target, first.body, first.properties, first.born_ms, first.sys_flag)
         return sending.send_batch(target, self.entries, first.born_ms)
 
-    def results(self, outcome: SendOutcome) -> list[tuple[int, int, int]]:
-        """(place among the planned ones, queue id, offset) of each message. Raises BadFormat.
-
-        A broker has to say as many ids as there are messages: else nobody knows which one is where.
-        """
+    def check(self, outcome: SendOutcome) -> None:
+        """Raises BadFormat unless a broker has said an id for each message: else nobody knows which one is where."""
         if len(outcome.offset_ids) != len(self.members):
             raise BadFormat(f"{len(outcome.offset_ids)} ids for {len(self.members)} messages")
-        first = outcome.queue_offset
-        return [(member, outcome.queue_id, first + index) for index, member in enumerate(self.members)]
 
 
-def planned(messages: Sequence[tuple[str, BrokerMessage]], bytes_max: int = batch.BODY_BYTES_MAX) -> list[Gathered]:
-    """The requests for (topic, message) pairs: few, and for each topic in the order of its messages."""
-    by_topic: dict[str, list[int]] = {}
-    for place, (topic, _) in enumerate(messages):
-        by_topic.setdefault(topic, []).append(place)
-    return [
-        gathered
-        for topic, places in by_topic.items()
-        for gathered in _of_topic(topic, [(place, messages[place][1]) for place in places], bytes_max)
-    ]
-
-
-def _of_topic(topic: str, messages: Iterable[tuple[int, BrokerMessage]], bytes_max: int) -> list[Gathered]:
-    found: list[Gathered] = []
-    room = -1  # bytes left in the last request; -1: it takes no other message
-    for place, message in messages:
-        last = found[-1] if found and room >= 0 else None
-        entry = _entry(message, last.messages[0].born_ms if last else message.born_ms)
-        size = batch.size_of(entry) if message.is_plain else 0
-        if message.is_plain and last is not None and size <= room:
-            last.members.append(place)
-            last.messages.append(message)
-            last.entries.append(entry)
-            room -= size
-            continue
-        found.append(Gathered(topic, [place], [message], [_entry(message, message.born_ms)]))
-        room = bytes_max - batch.size_of(found[-1].entries[0]) if message.is_plain else -1
+def planned(messages: Sequence[BrokerMessage], bytes_max: int = batch.BODY_BYTES_MAX) -> list[Gathered]:
+    """The requests for messages of one topic: few, and in the order of the messages."""
+    found, begin = list[Gathered](), 0
+    while begin < len(messages):
+        end = begin + 1
+        while messages[begin].is_plain and end < len(messages) and messages[end].is_plain:
+            end += 1
+        entries = _entries(messages[begin:end])
+        if batch.size_of(entries) > bytes_max:
+            end = begin + _fitting(entries, bytes_max)
+        found.append(Gathered(range(begin, end), messages[begin:end], entries[: end - begin]))
+        begin = end
     return found
 
 
-def _entry(message: BrokerMessage, born_ms: int) -> Entry:
-    """A message's entry in a batch. The request has one born time; a message with another one has it as a property."""
-    if message.born_ms == born_ms:
-        return Entry(message.body, message.text.encode())
-    return Entry(message.body, f"{message.text}{own.BORN}\x01{message.born_ms}\x02".encode())
+def _fitting(entries: Sequence[Entry], bytes_max: int) -> int:
+    """How many of the entries, from the first one on, are together no larger; at least one: its broker refuses it."""
+    sizes = itertools.accumulate(batch.size_of([entry]) for entry in entries)
+    return max(1, sum(1 for _ in itertools.takewhile(lambda size: size <= bytes_max, sizes)))
+
+
+def _entries(messages: Sequence[BrokerMessage]) -> list[Entry]:
+    """The request has one born time; a message with another one has it as a property."""
+    whole = messages[0].born_ms
+    return [
+        (message.body, message.text.encode() if message.born_ms == whole else _with_birth(message))
+        for message in messages
+    ]
+
+
+def _with_birth(message: BrokerMessage) -> bytes:
+    return f"{message.text}{own.BORN}\x01{message.born_ms}\x02".encode()

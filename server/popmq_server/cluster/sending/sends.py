@@ -69,18 +69,13 @@ class Sends:
         permission.check_send(topic.settings)
         topic_types.check_types(topic.settings, command.types)
         valid = command.valid
-        places: list[Place | Refused] = [Place()] * len(valid)
-        prepared, limits = list[Numbered](), SendLimits(topic.broker_name, self._now_ms())
-        for number, message in enumerate(valid):
-            try:
-                prepared.append(Numbered(number, _prepared(topic, message, limits), message.extra or _NONE))
-            except Refused as refused:
-                places[number] = refused
-        if len(prepared) == 1 and prepared[0].message.is_plain:
-            places[prepared[0].number] = await self._alone(topic, prepared[0].message)
-        elif prepared:
-            await self._many(topic, prepared, places)
-        return sent(places)
+        prepared = _prepared(topic, valid, SendLimits(topic.broker_name, self._now_ms()))
+        plain = [each for each in prepared if isinstance(each, BrokerMessage) and each.is_plain]
+        if len(plain) < len(prepared):
+            return sent(await self._each(topic, valid, prepared))
+        if len(plain) == 1:
+            return sent([await self._alone(topic, plain[0])])
+        return await self._in_a_row(topic, await self._topics.route(topic.name), plain)
 
     # ── One message, together with those of other callers ────────────────────────────────────────────────────────────
 
@@ -95,39 +90,83 @@ class Sends:
             return unanswered
 
     def _planned(self, turn: Sequence[tuple[KnownTopic, BrokerMessage]]) -> Iterator[Share[Answer]]:
-        known = {topic.broker_name: topic for topic, _ in turn}
-        for each in gathering.planned([(topic.broker_name, message) for topic, message in turn]):
-            self.gathered += len(each.members) if len(each.members) > 1 else 0
-            yield Share(each.members, self._together(known[each.topic], each))
+        by_topic: dict[str, list[int]] = {}
+        for place, (topic, _) in enumerate(turn):
+            by_topic.setdefault(topic.broker_name, []).append(place)
+        for places in by_topic.values():
+            topic = turn[places[-1]][0]
+            for each in gathering.planned([turn[place][1] for place in places]):
+                self.gathered += len(each.members) if len(each.members) > 1 else 0
+                yield Share([places[member] for member in each.members], self._together(topic, each))
 
-    async def _together(self, topic: KnownTopic, gathered: Gathered) -> list[Answer]:
-        return await self._stored(topic, await self._topics.route(topic.name), gathered)
+    async def _together(self, topic: KnownTopic, gathered: Gathered) -> Sequence[Answer]:
+        stored = await self._stored(topic, await self._topics.route(topic.name), gathered)
+        return _answers(stored, len(gathered.members))
 
     # ── Many messages of one call ────────────────────────────────────────────────────────────────────────────────────
 
-    async def _many(self, topic: KnownTopic, prepared: Sequence[Numbered], places: list[Place | Refused]) -> None:
-        """Sends the messages of a call, and fills in their places."""
+    async def _in_a_row(self, topic: KnownTopic, route: Route, messages: Sequence[BrokerMessage]) -> Sent:
+        """Sends plain messages in batches, all to one queue while its broker takes them. Raises Refused as `sent`."""
+        batches = gathering.planned(messages)
+        if len(batches) == 1:
+            return await self._batch(topic, route, batches[0], None)
+        fixed: QueuePlace | None = None
+        places = list[Answer]()
+        for each in batches:
+            try:
+                stored = _answers(await self._batch(topic, route, each, fixed), len(each.members))
+            except Refused as refused:
+                stored = [refused] * len(each.members)
+            places += stored
+            if isinstance(stored[0], Place):
+                fixed = (await self._layouts.of(topic)).place(topic.name, stored[0].queue)
+        return sent(places)
+
+    async def _batch(self, topic: KnownTopic, route: Route, gathered: Gathered, fixed: QueuePlace | None) -> Sent:
+        try:
+            return await self._stored(topic, route, gathered, fixed)
+        except Refused as refused:
+            return sent([refused] * len(gathered.members))
+
+    async def _each(
+        self, topic: KnownTopic, valid: Sequence[NewMessage], prepared: Sequence[BrokerMessage | Refused]
+    ) -> Sequence[Answer]:
+        """Sends the messages of a call of which some are not plain, or are refused already."""
         route = await self._topics.route(topic.name)
-        plain = [each for each in prepared if each.message.is_plain]
-        single = [each for each in prepared if not each.message.is_plain and not each.extra.message_group]
-        grouped = [each for each in prepared if each.extra.message_group]
+        places = [each if isinstance(each, Refused) else Place() for each in prepared]
+        numbered = [
+            Numbered(number, each, message.extra or _NONE)
+            for number, (message, each) in enumerate(zip(valid, prepared, strict=True))
+            if isinstance(each, BrokerMessage)
+        ]
+        plain = [each for each in numbered if each.message.is_plain]
+        single = [each for each in numbered if not each.message.is_plain and not each.extra.message_group]
         lanes = [self._lane(topic, route, single[start::LANES], places) for start in range(min(LANES, len(single)))]
         if plain:
-            lanes.append(self._batches(topic, route, plain, places))
-        if grouped:
+            lanes.append(self._plain(topic, route, plain, places))
+        if grouped := [each for each in numbered if each.extra.message_group]:
             whole = (await self._layouts.of(topic)).places
             by_queue: dict[int, list[Numbered]] = {}
             for each in grouped:
                 by_queue.setdefault(message_groups.queue_of(each.extra.message_group, len(whole)), []).append(each)
             lanes += [self._lane(topic, route, each, places, whole[queue]) for queue, each in by_queue.items()]
         await asyncio.gather(*lanes)
+        return places
+
+    async def _plain(self, topic: KnownTopic, route: Route, messages: Sequence[Numbered], places: list[Answer]) -> None:
+        try:
+            stored = _answers(await self._in_a_row(topic, route, [each.message for each in messages]), len(messages))
+        except Refused as refused:
+            stored = [refused] * len(messages)
+        for each, place in zip(messages, stored, strict=True):
+            places[each.number] = place
 
     async def _lane(
         self,
         topic: KnownTopic,
         route: Route,
         messages: Sequence[Numbered],
-        places: list[Place | Refused],
+        places: list[Answer],
         fixed: QueuePlace | None = None,
     ) -> None:
         """Sends them one after the other; of a message group, none behind one that may be sent again."""
@@ -136,29 +175,13 @@ class Sends:
             if (earlier := stopped.get(extra.message_group)) is not None:
                 places[number] = again(earlier)
                 continue
-            (gathered,) = gathering.planned([(topic.broker_name, message)])
+            (gathered,) = gathering.planned([message])
             try:
-                (places[number],) = await self._stored(topic, route, gathered, fixed, extra)
+                (places[number],) = _answers(await self._stored(topic, route, gathered, fixed, extra), 1)
             except Refused as refused:
                 places[number] = refused
                 if extra.message_group and refused.retryable:
                     stopped[extra.message_group] = refused
-
-    async def _batches(
-        self, topic: KnownTopic, route: Route, messages: Sequence[Numbered], places: list[Place | Refused]
-    ) -> None:
-        """Sends plain messages in batches, all to one queue while its broker takes them."""
-        fixed: QueuePlace | None = None
-        for each in gathering.planned([(topic.broker_name, message) for _, message, _ in messages]):
-            stored: Sequence[Place | Refused]
-            try:
-                stored = await self._stored(topic, route, each, fixed)
-            except Refused as refused:
-                stored = [refused] * len(each.members)
-            for member, place in zip(each.members, stored, strict=True):
-                places[messages[member].number] = place
-            if isinstance(stored[0], Place):
-                fixed = (await self._layouts.of(topic)).place(topic.name, stored[0].queue)
 
     # ── One request ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -169,8 +192,8 @@ class Sends:
         gathered: Gathered,
         fixed: QueuePlace | None = None,
         extra: Extra = _NONE,
-    ) -> list[Place | Refused]:
-        """The place of each message. `fixed`: it must be this queue. Raises Refused if none was stored."""
+    ) -> Sent:
+        """Sends one request. `fixed`: it must be this queue. Raises Refused if none of its messages was stored."""
         last = unavailable(f"no broker of topic {topic.name!r} can be written to")
         until_s = self._brokers.until_s()
         for place in [fixed] if fixed else self._placing.places(route):
@@ -194,22 +217,20 @@ class Sends:
                 self._placing.failed(place.broker)
         raise last
 
-    async def _singly(
-        self, topic: KnownTopic, route: Route, gathered: Gathered, place: QueuePlace
-    ) -> list[Place | Refused]:
+    async def _singly(self, topic: KnownTopic, route: Route, gathered: Gathered, place: QueuePlace) -> Sent:
         """Sends each message of a batch alone: the one code of the batch is about one of its messages."""
-        found = list[Place | Refused]()
+        found = list[Answer]()
         for message in gathered.messages:
-            (alone,) = gathering.planned([(topic.broker_name, message)])
+            (alone,) = gathering.planned([message])
             try:
-                found += await self._stored(topic, route, alone, place)
+                found += _answers(await self._stored(topic, route, alone, place), 1)
             except Refused as refused:
                 found.append(refused)
-        return found
+        return sent(found)
 
     def _places(
         self, topic: KnownTopic, gathered: Gathered, outcome: SendOutcome, number: QueuePlace, extra: Extra
-    ) -> list[Place | Refused]:
+    ) -> Sent:
         """`number`: the broker, and the number of the queue in the layout."""
         if extra.transaction:
             half = HalfPlace(
@@ -220,28 +241,43 @@ class Sends:
                 outcome.queue_offset,
                 offset_ids.read(outcome.offset_ids[0]).commit_log_offset,
             )
-            return [Place(transaction_id=transactions.write(self._secrets, SignedHalf(number.broker, half, False)))]
+            signed = transactions.write(self._secrets, SignedHalf(number.broker, half, False))
+            return Sent(0, 0, False, (Place(transaction_id=signed),))
         if extra.due_ms or extra.delay_ms:
-            return [Place(recall_handle=outcome.recall_handle)]
-        return [Place(number.queue_id, offset) for _, _, offset in gathered.results(outcome)]
+            return Sent(0, 0, False, (Place(recall_handle=outcome.recall_handle),))
+        gathered.check(outcome)
+        return Sent(number.queue_id, outcome.queue_offset, False)
 
     async def close(self) -> None:
         """Waits for the requests that are under way, at most as long as a call takes."""
         await self._collected.close(CALL_S)
 
 
-def _prepared(topic: KnownTopic, message: NewMessage, limits: SendLimits) -> BrokerMessage:
-    """Raises Refused."""
-    if (refused := topic_types.refusal(topic.settings, message.extra or _NONE)) is not None:
-        raise refused
-    return to_broker(message, limits)
+def _prepared(
+    topic: KnownTopic, messages: Sequence[NewMessage], limits: SendLimits
+) -> Sequence[BrokerMessage | Refused]:
+    """What travels of each message, or why it is refused."""
+    found = list[BrokerMessage | Refused]()
+    without = topic_types.refusal(topic.settings, _NONE)
+    for message in messages:
+        why = without if message.extra is None else topic_types.refusal(topic.settings, message.extra)
+        try:
+            found.append(why or to_broker(message, limits))
+        except Refused as refused:
+            found.append(refused)
+    return found
 
 
 def _is_of_one(error: RemotingError) -> bool:
     return isinstance(error, BrokerRefused) and error.code == ResponseCode.MESSAGE_ILLEGAL
 
 
-def sent(places: Sequence[Place | Refused]) -> Sent:
+def _answers(stored: Sent, count: int) -> Sequence[Answer]:
+    """The place of each message that was sent, or why it is refused."""
+    return stored.places or [Place(stored.queue, stored.first + step) for step in range(count)]
+
+
+def sent(places: Sequence[Answer]) -> Sent:
     """The answer of a Send. Raises the first refusal if nothing was stored, and the same request may succeed later."""
     refusals = [place for place in places if isinstance(place, Refused)]
     if refusals and len(refusals) == len(places) and all(refused.retryable for refused in refusals):

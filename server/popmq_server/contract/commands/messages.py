@@ -10,13 +10,14 @@ from popmq_server.contract.operations import LANE_ACK, LANE_POP, LANE_SEND, Comm
 from popmq_server.contract.rights import ADMIN, Caller, Needs, receives, receives_from, sends
 from popmq_server.errors import Refused
 from popmq_server.values.message import Extra
+from popmq_server.values.plain import Plain
 from popmq_server.values.reach import EVERYWHERE, Reach
 
 
 class NewMessage(NamedTuple):
     """A validated message to be stored. `data`: a popmq.v1.Message; the other fields are what it says there.
 
-    `extra`: None for most: any queue, deliverable at once.
+    `extra`: None for most: any queue, deliverable at once. `plain`: all of `data`, if the protocol has read it already.
     """
 
     data: bytes
@@ -24,6 +25,7 @@ class NewMessage(NamedTuple):
     message_id: str
     keys: tuple[str, ...] = ()
     extra: Extra | None = None
+    plain: Plain | None = None
 
 
 class Entry(Protocol):

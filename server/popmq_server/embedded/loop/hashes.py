@@ -45,7 +45,7 @@ def with_hashes(command: Send | Stage) -> Send | Stage:
 
 def _all_hashed(messages: Sequence[NewMessage]) -> tuple[Outgoing, ...]:
     """Hashes all messages at once if none has keys: a call for each message costs as much as its hash."""
-    data, tags, ids, keys, extras = zip(*messages, strict=True) if messages else [()] * 5
+    data, tags, ids, keys, extras, _ = zip(*messages, strict=True) if messages else [()] * 6
     if any(keys):
         return tuple([_hashed(message) for message in messages])
     hashes = {tag: _tag_hash(tag) for tag in {*tags}}
@@ -53,7 +53,7 @@ def _all_hashed(messages: Sequence[NewMessage]) -> tuple[Outgoing, ...]:
 
 
 def _hashed(message: NewMessage) -> Outgoing:
-    data, tag, message_id, keys, extra = message
+    data, tag, message_id, keys, extra, _ = message
     names = (name_hash(message_id), *map(name_hash, keys)) if keys else (name_hash(message_id),)
     return Outgoing(data, _tag_hash(tag) if tag else NO_TAG, names, message_id, extra)
 

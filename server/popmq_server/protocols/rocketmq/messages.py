@@ -38,6 +38,7 @@ from popmq_server.values.message import (
     TIME_MS_MAX,
     varint,
 )
+from popmq_server.values.plain import Plain
 
 #: Limits of the reference that are tighter than PopMQ's.
 PROPERTIES_MAX = 128
@@ -94,17 +95,17 @@ def _plain(message: pb.Message) -> tuple[NewMessage, str] | None:
     and for one that the checks may refuse: this costs a quarter of the way through all checks.
     """
     system, body = message.system_properties, message.body
-    tag, message_id, host = system.tag, system.message_id, system.born_host
+    tag, message_id, host, has = system.tag, system.message_id, system.born_host, system.HasField
     if (
         message.user_properties
         or system.keys
         or system.message_type == pb.TRANSACTION
-        or system.HasField("delivery_timestamp")
-        or system.HasField("priority")
-        or system.HasField("message_group")
-        or system.HasField("trace_context")
-        or system.HasField("lite_topic")
-        or system.HasField("orphaned_transaction_recovery_duration")
+        or has("delivery_timestamp")
+        or has("priority")
+        or has("message_group")
+        or has("trace_context")
+        or has("lite_topic")
+        or has("orphaned_transaction_recovery_duration")
         or system.body_encoding == pb.GZIP
         or not 0 < len(body) <= BODY_BYTES_MAX
         or not (message_id.strip() and message_id.isascii() and len(message_id) <= MESSAGE_ID_BYTES_MAX)
@@ -115,8 +116,9 @@ def _plain(message: pb.Message) -> tuple[NewMessage, str] | None:
     if tag:
         _check_words(system)
         entries.check_tag(tag)
-    raw = plain.write(message_id.encode(), body, tag, time_ms(system.born_timestamp), host)
-    return NewMessage(raw, tag, message_id), "NORMAL"
+    born_ms, name = time_ms(system.born_timestamp), message_id.encode()
+    raw = plain.write(name, body, tag, born_ms, host)
+    return NewMessage(raw, tag, message_id, (), None, Plain(name, body, tag.encode(), born_ms, host.encode())), "NORMAL"
 
 
 def _checked(message: pb.Message) -> NewMessage:

@@ -37,6 +37,7 @@ from popmq_server.protocols.rocketmq.status import (
     status_of,
 )
 from popmq_server.values.message import check_messages_total, varint
+from popmq_server.values.plain import head
 
 _OK_FIELD = b"\x0a" + OK_ENCODED
 _TYPES = {kind: frozenset((kind,)) for kind in messages.TYPE_NUMBERS}
@@ -104,12 +105,13 @@ def _send(request: rpc.SendMessageRequest, call: RocketmqCall) -> Send:
         topic = topic_name(given[0].topic, call.namespace)
         entry, kind = messages.new_message(given[0])  # its own limits are below those of a request
         return Send(validation.sent_name(topic), (entry,), bytes=len(entry.data), types=_TYPES[kind])
-    names = {topic_name(each.topic, call.namespace) for each in given}
-    if len(names) > 1:
+    first = given[0].topic
+    name = topic_name(first, call.namespace)
+    if any(each.topic != first and topic_name(each.topic, call.namespace) != name for each in given):
         raise Declined(pb.MESSAGE_CORRUPTED, "all messages of a request must have the same topic")
     outgoing, types = zip(*map(messages.new_message, given), strict=True)
     total = sum([len(entry.data) for entry in outgoing])
-    name = validation.sent_name(names.pop())
+    name = validation.sent_name(name)
     check_messages_total(len(outgoing), total, validation.ENTRIES_MAX, validation.SEND_BYTES_MAX)
     return Send(name, outgoing, bytes=total, types=frozenset(types))
 
@@ -122,10 +124,10 @@ def _stored(outgoing: tuple[NewMessage, ...], first: int) -> bytes:
     parts = [_OK_FIELD]
     for offset, message in enumerate(outgoing, first):
         message_id = message.message_id.encode()
-        entry = _OK_FIELD + b"\x12" + varint(len(message_id)) + message_id
+        entry = _OK_FIELD + head(b"\x12", len(message_id)) + message_id
         if offset:
             entry += b"\x20" + varint(offset)
-        parts += (b"\x12", varint(len(entry)), entry)
+        parts += (head(b"\x12", len(entry)), entry)
     return b"".join(parts)
 
 
