@@ -13,7 +13,7 @@ from __future__ import annotations
 import ipaddress
 import struct
 import zlib
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from popmq_remoting.codes import SysFlag
 from popmq_remoting.errors import BadFormat
@@ -28,13 +28,12 @@ _HEADS = {
 _V4 = _HEADS[4, 4]
 _BORN_V6, _STORE_V6 = int(SysFlag.BORN_HOST_V6), int(SysFlag.STORE_HOST_V6)
 _PREFIX = struct.Struct(">ii")
-#: The sysFlag's place in a record.
-_SYS_FLAG_AT = 36
+#: The sysFlag's place among the numbers, where the length of the hosts does not move it.
+_SYS_FLAG = 7
 _BYTE, _SHORT = struct.Struct(">B"), struct.Struct(">h")
 
 
-@dataclass(slots=True)
-class StoredMessage:
+class StoredMessage(NamedTuple):
     """One record. `properties` is their text: messages/properties.py reads it."""
 
     topic: str
@@ -95,14 +94,15 @@ def read_all(body: bytes) -> list[StoredMessage]:
 
 def _read(raw: bytes, at: int, end: int) -> StoredMessage:
     """The record at a place. Raises BadFormat, struct.error, UnicodeDecodeError."""
-    head = _V4
-    sys_flag = int.from_bytes(raw[at + _SYS_FLAG_AT : at + _SYS_FLAG_AT + 4], "big")
-    if sys_flag & (_BORN_V6 | _STORE_V6):
-        head = _HEADS[16 if sys_flag & _BORN_V6 else 4, 16 if sys_flag & _STORE_V6 else 4]
+    head, numbers = _V4, _V4.unpack_from(raw, at)
+    flags = numbers[_SYS_FLAG]
+    if flags & (_BORN_V6 | _STORE_V6):
+        head = _HEADS[16 if flags & _BORN_V6 else 4, 16 if flags & _STORE_V6 else 4]
+        numbers = head.unpack_from(raw, at)
     (
         _, magic, crc, queue_id, flag, queue_offset, place, sys_flag, born_ms, born_ip, born_port, stored_ms,
         store_ip, store_port, times, prepared, size,
-    ) = head.unpack_from(raw, at)  # fmt: skip
+    ) = numbers  # fmt: skip
     begin = at + head.size
     length = _BYTE if magic == MAGIC_V1 else _SHORT
     topic = begin + size + length.size

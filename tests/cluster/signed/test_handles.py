@@ -11,10 +11,11 @@ from popmq_remoting.messages.recall import BrokerRecallHandle
 from popmq_remoting.pops.handles import PopHandle
 from popmq_remoting.requests.sending import HalfPlace
 from popmq_server.cluster.signed import recalls, transactions
-from popmq_server.cluster.signed.handles import Handles, SignedDelivery
+from popmq_server.cluster.signed.handles import MADE_MIN, Handles, SignedDelivery
 from popmq_server.cluster.signed.secrets import Secrets, random_secrets
 from popmq_server.cluster.signed.transactions import SignedHalf
 from popmq_server.errors import Refused
+from tests.engine.work import calls
 
 SECRET = b"the secret that all gateways share"
 names = st.text("abcXYZ019_-%|", min_size=1, max_size=127)
@@ -78,6 +79,37 @@ def test_a_handle_that_is_damaged_of_another_group_or_of_another_secret_is_inval
         assert "as Pop returned it" in refused.action
     assert "another group" in refusal(text, "other").message
     assert "another secret" in refusal(text, read_by=Handles(random_secrets())).message
+
+
+def test_a_gateway_finds_the_handles_that_it_made_and_lets_only_their_group_use_them() -> None:
+    gateway, delivery = handles(), SignedDelivery("orders", LEASE)
+    texts = [gateway.write(delivery._replace(attempt=number), "g").decode() for number in range(1, 100)]
+    assert gateway.read(texts[41], "g") == delivery._replace(attempt=42)
+    assert calls(lambda: gateway.read(texts[0], "g")) * 3 < calls(lambda: handles().read(texts[0], "g"))
+    assert "another group" in refusal(texts[0], "other", gateway).message
+
+
+def test_an_attempt_that_a_handle_cannot_name_is_the_same_at_every_gateway() -> None:
+    gateway = handles()
+    text = gateway.write(SignedDelivery("orders", LEASE, 1_000), "g").decode()
+    assert gateway.read(text, "g").attempt == handles().read(text, "g").attempt == 255
+
+
+def test_a_gateway_forgets_the_handles_that_it_made_with_secrets_that_are_replaced() -> None:
+    secrets = Secrets([SECRET])
+    gateway = Handles(secrets)
+    text = gateway.write(SignedDelivery("orders", LEASE), "g").decode()
+    secrets.replace(random_secrets())
+    assert "another secret" in refusal(text, read_by=gateway).message
+
+
+def test_a_gateway_remembers_some_thousand_handles_and_reads_older_ones_like_those_of_others() -> None:
+    gateway = handles()
+    first = gateway.write(SignedDelivery("orders", LEASE), "g").decode()
+    for number in range(3 * MADE_MIN):
+        gateway.write(SignedDelivery("orders", LEASE._replace(queue_offset=number, ck_start=number)), "g")
+    assert len(gateway._made) + len(gateway._made_before) <= 2 * MADE_MIN
+    assert gateway.read(first, "g") == SignedDelivery("orders", LEASE)
 
 
 @dataclass

@@ -12,6 +12,7 @@ leases run out too, and all of this is counted. At the end every place holds eac
 has acked everything.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -123,14 +124,14 @@ class Driver:
         """Kills everything that it started, Java first."""
         os.killpg(self._process.pid, signal.SIGKILL)
         for pid in self._pids(b""):
-            os.kill(pid, signal.SIGKILL)
+            _kill(pid)
         self._process.wait()
 
     def kill_one(self, text: bytes) -> bool:
         """Kills the newest of its processes whose command line has the text; False when there is none now."""
         found = self._pids(text)
         if found:
-            os.kill(max(found), signal.SIGKILL)
+            _kill(max(found))
         return bool(found)
 
     def _pids(self, text: bytes) -> list[int]:
@@ -143,6 +144,11 @@ class Driver:
             except OSError:
                 continue
         return found
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it ended since it was found
+        os.kill(pid, signal.SIGKILL)
 
 
 class Leases:

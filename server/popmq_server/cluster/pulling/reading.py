@@ -240,7 +240,7 @@ def _row(asked: Reading, message: StoredMessage) -> ReadRow | None:
         found = {name: value for name, value in found.items() if not name.startswith("TIMER_")}
     if not asked.redriven and own.is_for_another(found, asked.group):
         return None
-    data = message_bytes(message if asked.body else replace(message, body=b""), found)
+    data = message_bytes(message if asked.body else message._replace(body=b""), found)
     if asked.filter.kind == "tag" and not asked.filter.matches(data):
         return None
     attempt = message.reconsume_times + 1 if asked.attempts else 0

@@ -12,6 +12,7 @@ The key id is a hash of the secret: it tells a text of a gateway with other secr
 """
 
 import binascii
+import functools
 import hashlib
 import hmac
 import logging
@@ -54,6 +55,8 @@ class Secrets:
         self._keys = dict(zip(ids, keys, strict=True))
         self._id = ids[0]
         self._cure, self._seconds = cure, seconds
+        #: Changes when the secrets are replaced.
+        self.version = 0
         #: Texts that named a secret which is not here. It grows while gateways differ.
         self.unknown = 0
         self._told, self._told_s = 0, -QUIET_S
@@ -66,6 +69,7 @@ class Secrets:
     def replace(self, other: "Secrets") -> None:
         """Takes over the secrets of `other`: the file was replaced."""
         self._keys, self._id, self._cure = other._keys, other._id, other._cure
+        self.version += 1
 
     def sign(self, kind: bytes, content: bytes, scope: bytes = b"") -> bytes:
         """The text, as ASCII bytes."""
@@ -113,7 +117,15 @@ _PADDING = (b"", b"=", b"==", b"===")
 
 def _signature(key: bytes, kind: bytes, named: bytes, scope: bytes) -> bytes:
     length = len(scope).to_bytes(2, "big")  # so that no byte can pass from the content to the scope
-    return hashlib.blake2b(named + scope + length, digest_size=SIGNATURE_BYTES, key=key, person=kind).digest()
+    hashed = _keyed(key, kind).copy()
+    hashed.update(named + scope + length)
+    return hashed.digest()
+
+
+@functools.lru_cache(maxsize=64)
+def _keyed(key: bytes, kind: bytes) -> hashlib.blake2b:
+    """A hash that has taken the key: a copy of it costs half of a new one."""
+    return hashlib.blake2b(digest_size=SIGNATURE_BYTES, key=key, person=kind)
 
 
 def random_secrets() -> Secrets:
