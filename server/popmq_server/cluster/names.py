@@ -7,6 +7,7 @@
                                                          topic of the gateways'
     (not shown)            popmq_lock_bill               under it a group's queues are locked; no such group exists
     (not shown)            popmq_reader                  the group of pulls without a group
+    (not shown)            CID_RMQ_SYS_POPMQ             the group of the gateways, by which they find each other
 
 A lock of the group itself would send each message that is written to %RETRY%group straight to its dead letters.
 """
@@ -21,6 +22,7 @@ from popmq_server.errors import invalid
 from popmq_server.values.message import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 RETRY_TOPIC_PREFIX, LOCK_PREFIX, READER_GROUP = "popmq_retry_", "popmq_lock_", "popmq_reader"
+GATEWAYS = "CID_RMQ_SYS_POPMQ"
 _HIDDEN_PREFIXES = (RETRY_TOPIC_PREFIX, LOCK_PREFIX)
 #: Groups and topics that every broker or proxy makes for itself.
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"

@@ -10,6 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from popmq_cli.broker.cluster import cluster
+from popmq_remoting import Response, ResponseCode
+from popmq_remoting.codes import RequestCode
 from popmq_server.cluster import layout
 from popmq_server.cluster.operating.judging import RULES
 from tests.remoting.fake.cluster import FakeCluster
@@ -64,6 +66,18 @@ def test_a_setting_that_breaks_a_promise_is_named_with_what_to_set_and_the_exit_
         }
         fake.brokers["b"].settings["flushDiskType"] = "SYNC_FLUSH"
         assert run("check").exit_code == 0
+
+    over(checked)
+
+
+def test_a_user_who_may_not_be_in_the_group_of_the_gateways_is_found_and_breaks_no_promise() -> None:
+    def checked(fake: FakeCluster, run: Callable[..., Result]) -> None:
+        refused = Response(ResponseCode.NO_PERMISSION, "no right to group CID_RMQ_SYS_POPMQ")
+        fake.brokers["b"].handlers[RequestCode.UNREGISTER_CLIENT] = lambda client, request: refused
+        done = run("check")
+        (row,) = [line.split("\t") for line in done.stdout.splitlines() if line.startswith("b\t(rights")]
+        assert row[2:4] == [refused.remark, "the right to subscribe, on Group:CID_RMQ_SYS_POPMQ"]
+        assert done.exit_code == 0
 
     over(checked)
 

@@ -47,6 +47,7 @@ def test_each_default_that_weakens_a_promise_is_found_with_what_to_set(rule: obj
         (judged(brokerRole="ASYNC_MASTER", replicas=1, in_sync=1), "brokerRole", False),
         (judged(brokerRole="SYNC_MASTER", replicas=2, in_sync=1), "(replicas in sync)", False),
         (judged(brokerRole="SYNC_MASTER"), "(replicas in sync)", False),
+        (findings([Seen("a", 0, "10.0.0.1:10911", NEW, GOOD, shuts_out="no right")]), "(rights of the user)", True),
         (findings([Seen("a", 0, "10.0.0.1:10911", error="refused")]), "(no answer)", False),
         (findings([Seen("a", 1, "10.0.0.1:10911", error="refused")]), "(no answer)", True),
         (findings([Seen("a", 1, "10.0.0.1:10911", "V5_1_0")]), "", True),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,6 +136,27 @@ def test_a_right_that_is_missing_is_the_operators_to_mend(secured: Secured, tmp_
     assert isinstance(refused, popmq.errors.Unavailable)
     assert "broker a" in str(refused)
     assert "right" in str(refused)
+
+
+def test_a_check_says_that_the_gateways_may_not_meet_in_their_group(secured: Secured, tmp_path: Path) -> None:
+    name = f"apart{uuid.uuid4().hex[:8]}"
+    own = {"Group:billing*" if kind == "Group:*" else kind: rights for kind, rights in rocketmq_secured.RIGHTS.items()}
+    asked(secured, rocketmq_secured.user(name, "a secret"), rocketmq_secured.rights(name, own))
+    words = [
+        sys.executable,
+        "-c",
+        "from popmq_cli.main import main; main()",
+        "cluster",
+        "check",
+        "--json",
+        "--namesrv",
+        secured.name_server,
+    ]
+    for user, found in ((name, ["the right to subscribe, on Group:CID_RMQ_SYS_POPMQ"]), (user_of(secured)[0], [])):
+        flags = secured.flags(key_of(tmp_path, user, "a secret"))
+        done = subprocess.run([*words, *flags], capture_output=True, text=True, timeout=60)
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [row["wanted"] for row in rows if row.get("setting") == "(rights of the user)"] == found, done.stderr
 
 
 def test_another_authority_is_named_while_the_gateway_waits(secured: Secured, tmp_path: Path) -> None:

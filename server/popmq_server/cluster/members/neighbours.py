@@ -17,13 +17,13 @@ from popmq_remoting import RemotingError, Request, Response, ResponseCode
 from popmq_remoting.requests import bodies, members
 from popmq_remoting.requests.members import Membership
 from popmq_server.cluster.members.connections import MemberConnections
+from popmq_server.cluster.names import GATEWAYS
 from popmq_server.cluster.refusals import Asked
 from popmq_server.cluster.shared import Shared
 from popmq_server.errors import Refused
 
 T = TypeVar("T")
 
-GATEWAYS = "CID_RMQ_SYS_POPMQ"
 #: Fields of our own: whose stack or listener is asked for, and who may have made calls lately.
 CLIENT, HOLDER = "popmqClient", "popmqHolder"
 _HEARD = "popmqHeard"

@@ -18,8 +18,9 @@ from popmq_server.cluster import names
 from popmq_server.cluster.brokers import in_lanes
 from popmq_server.cluster.layout import QueuePlace
 from popmq_server.cluster.members.members import Members
-from popmq_server.cluster.members.neighbours import CLIENT, GATEWAYS, HOLDER, Neighbours
+from popmq_server.cluster.members.neighbours import CLIENT, HOLDER, Neighbours
 from popmq_server.cluster.messages.from_broker import message_bytes
+from popmq_server.cluster.names import GATEWAYS
 from popmq_server.cluster.pulling.reading import Reader, Reading
 from popmq_server.cluster.refusals import Asked
 from popmq_server.cluster.shared import Shared

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from popmq_remoting.routing.route import MASTER
 from popmq_server.cluster.features import FLOOR, RECALLS, Facts, version_of
+from popmq_server.cluster.names import GATEWAYS
 from popmq_server.cluster.operating.survey import Seen
 
 #: A clock that is further away than this makes times of delayed messages, and of listings, wrong by as much.
@@ -164,6 +165,10 @@ def _of_master(seen: Seen) -> Iterable[Finding]:
     if seen.in_sync < seen.replicas or (role == "SYNC_MASTER" and not seen.in_sync):
         value, why = f"{seen.in_sync} of {seen.replicas}", "sends wait for a replica in vain, and answer UNAVAILABLE"
         yield _finding(seen, "(replicas in sync)", value, "all of them", "OK of a Send", why, False)
+    if seen.shuts_out:
+        wanted = f"the right to subscribe, on Group:{GATEWAYS}"
+        why = "what a killed push consumer held waits for its lease; gateways do not find each other's clients"
+        yield _finding(seen, "(rights of the user)", seen.shuts_out, wanted, "release now, lease over", why, True)
     for rule in RULES:
         value = facts.settings.get(rule.setting, rule.default)
         if facts.version >= rule.since and not rule.is_good(value):

@@ -5,9 +5,10 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from popmq_remoting import RemotingError, Response
-from popmq_remoting.requests import bodies, topics
+from popmq_remoting import RemotingError, Response, ResponseCode
+from popmq_remoting.requests import bodies, members, topics
 from popmq_remoting.routing.route import MASTER
+from popmq_server.cluster import names
 from popmq_server.cluster.brokers import CALL_S, Brokers
 
 _RUNTIME = re.compile(r"(\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds")
@@ -17,8 +18,8 @@ _SECONDS = (86_400, 3_600, 60, 1)
 class Seen(NamedTuple):
     """One process of a broker. `ahead_s`: its clock before ours, by whole seconds, if it tells.
 
-    `replicas`: that a master is connected with, and those of them that have all it has. `error`: why it did not
-    answer, "" if it did.
+    `replicas`: that a master is connected with, and those of them that have all it has. `shuts_out`: why the user of
+    the gateways may not be in their group, "" if it may. `error`: why it did not answer, "" if it did.
     """
 
     broker: str
@@ -30,6 +31,7 @@ class Seen(NamedTuple):
     in_sync: int = 0
     ahead_s: float | None = None
     disk: str = ""
+    shuts_out: str = ""
     error: str = ""
 
     @property
@@ -64,12 +66,23 @@ async def _seen(brokers: Brokers, known: Seen, now_s: float, within_s: float) ->
         said = bodies.table((await peer.call(topics.runtime_info(), until_s)).expect(), "table")
         ahead_s = _ahead_s(said, now_s + loop.time() - began_s)
         settings = topics.properties_of(await peer.call(topics.broker_config(), until_s))
-        replicas, in_sync = _replicas(await peer.call(topics.replication(), until_s)) if known.id == MASTER else (0, 0)
+        replicas, in_sync, shuts_out = 0, 0, ""
+        if known.id == MASTER:
+            replicas, in_sync = _replicas(await peer.call(topics.replication(), until_s))
+            # What ends no membership changes nothing, and needs the same right as one.
+            left = await peer.call(members.unregister(brokers.cluster.client_id, consumer=names.GATEWAYS), until_s)
+            shuts_out = left.remark if left.code == ResponseCode.NO_PERMISSION else ""
     except RemotingError as error:
         return known._replace(error=str(error))
     version, disk = str(said.get("brokerVersionDesc", "")), str(said.get("commitLogDirCapacity", ""))
     return known._replace(
-        version=version, settings=settings, replicas=replicas, in_sync=in_sync, ahead_s=ahead_s, disk=disk
+        version=version,
+        settings=settings,
+        replicas=replicas,
+        in_sync=in_sync,
+        ahead_s=ahead_s,
+        disk=disk,
+        shuts_out=shuts_out,
     )
 
 
