@@ -176,7 +176,7 @@ chaos: setup ## the kill -9 and power-cut campaigns, whole
 	@echo "chaos: whole campaigns"
 	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0 --ignore tests/crash/cluster
 
-chaos-cluster: setup ## gateways, brokers, name server, disk and connections of a RocketMQ cluster fail under load; counts go into docs/cluster.md (an hour; Java 17 and Maven)
+chaos-cluster: setup build/delta/ready ## gateways, brokers, name server, disk and connections of a RocketMQ cluster fail under load; counts go into docs/cluster.md (two hours; Java 17 and Maven)
 	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0 tests/crash/cluster
 
 search: setup ## STEPS=500000 of all random machines against their models, from SEED on

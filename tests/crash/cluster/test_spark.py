@@ -1,4 +1,6 @@
-"""Spark reads a topic of a cluster by offsets while gateways and a broker are killed: Parquet has each message once."""
+"""Spark reads a topic of a cluster by offsets while gateways and a broker are killed: Parquet and Delta have each
+message once. Delta is there after `make build/delta/ready`.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,23 @@ from tests.crash.conftest import Scale
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark, pytest.mark.whole]
 
-PATH, ROWS = "offsets-table", 50
-DRIVER_S = 1_800.0
+#: A Python with a Spark that has a Delta.
+DELTA_PYTHON = Path("build/delta/bin/python")
+PATHS = ("offsets-table", *(("offsets-delta",) * DELTA_PYTHON.exists()))
+#: The tables, by their number.
+WORDS = {1: "Parquet", 2: "Parquet and Delta"}
+ROWS = 50
+DRIVER_S = 2_400.0
 
 
 @contextmanager
 def driver(endpoint: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The query of tests/spark, in a process of its own; ended with the block."""
-    words = [sys.executable, "-W", "ignore", "-m", "tests.spark.real.chaos_driver"]
+    python = str(DELTA_PYTHON) if DELTA_PYTHON.exists() else sys.executable
+    words = [python, "-W", "ignore", "-m", "tests.spark.real.chaos_driver"]
     with (folder / "driver.log").open("ab") as log:
         process = subprocess.Popen(
-            [*words, endpoint, str(folder), str(ROWS), "local[2,4]", PATH], stdout=log, stderr=log
+            [*words, endpoint, str(folder), str(ROWS), "local[2,4]", *PATHS], stdout=log, stderr=log
         )
     try:
         yield process
@@ -48,7 +56,8 @@ def test_spark_has_each_message_once_whatever_is_killed(
     with doors(tmp_path, rocketmq.name_server) as open_:
         with popmq.Client(open_.endpoint) as client:
             client.topics.create("in", queues=QUEUES)
-            client.groups.create(PATH)
+            for path in PATHS:
+                client.groups.create(path)
             bodies = [*sent]
             for first in range(0, len(bodies), 250):
                 client.send("in", bodies[first : first + 250])
@@ -67,20 +76,23 @@ def test_spark_has_each_message_once_whatever_is_killed(
                     gateway.start()
                 killed[victim] += 1
         assert process.returncode == 0, log.read_text()[-3000:]
-    found = Counter(json.loads((tmp_path / "tables.json").read_text())[PATH])
-    done = sum(1 for _ in (tmp_path / f"checkpoint-{PATH}" / "commits").glob("[0-9]*"))
-    restarts = log.read_text().count("query failed, again")
+    tables = json.loads((tmp_path / "tables.json").read_text())
+    found = {path: Counter(tables[path]) for path in PATHS}
+    done = {path: sum(1 for _ in (tmp_path / f"checkpoint-{path}" / "commits").glob("[0-9]*")) for path in PATHS}
     counts = {
-        "batches": done,
-        "messages": found.total(),
-        "missing": (sent - found).total(),
-        "twice": (found - sent).total(),
+        "tables": len(PATHS),
+        "batches_of_each": min(done.values()),
+        "messages_in_each": sent.total(),
+        "missing": sum((sent - each).total() for each in found.values()),
+        "twice": sum((each - sent).total() for each in found.values()),
         "gateways_killed": killed["gateway"],
         "brokers_killed": killed["broker"],
-        "query_restarts": restarts,
+        "query_restarts": log.read_text().count("query failed, again"),
     }
     told = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items())
-    record("Spark reads by offsets while gateways and a broker are killed", "gateways", counts, told)
-    assert found == sent
-    assert done >= batches
+    record(
+        f"Spark reads by offsets into {WORDS[len(PATHS)]}, gateways and a broker are killed", "gateways", counts, told
+    )
+    assert found == dict.fromkeys(PATHS, sent)
+    assert min(done.values()) >= batches
     assert killed["gateway"] > 0
