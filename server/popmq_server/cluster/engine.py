@@ -104,7 +104,7 @@ class ClusterEngine:
         locks = Locks(shared)
         self.members = Members(shared, locks, members_max)
         heard = Heard()
-        self.neighbours = Neighbours(shared, heard.lately)
+        self.neighbours = Neighbours(shared, heard.s_ago)
         self.session_leases = SessionLeases(shared, self.pops.held, heard, self.neighbours)
         relays = Relays(shared, self.members, self.neighbours)
         self._asked: dict[int, OnRequest] = {

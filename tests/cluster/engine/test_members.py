@@ -346,6 +346,7 @@ async def test_what_a_client_that_has_ended_held_comes_to_others_a_second_later(
         assert fake.brokers["a"].counts[RequestCode.CHANGE_MESSAGE_INVISIBLETIME] == 0
         named = do.queries.SessionHandle("one", GROUP, "id-1")
         assert await engine.ask(named) == handle
+        await passed(1)  # until its brokers know this gateway
         assert [await engine.execute(do.ReleaseSession("one")) for _ in range(2)] == [1, 0]
         assert await engine.ask(named) == ""
         await passed(1.1)

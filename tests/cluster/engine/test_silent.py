@@ -79,6 +79,46 @@ async def test_what_a_client_acked_at_another_gateway_where_it_went_on_stays_ack
 
 
 @jumping
+async def test_what_a_client_acked_at_another_gateway_stays_acked_if_it_ended_there_right_after() -> None:
+    async with FakeCluster() as fake, gateway(fake) as one, gateway(fake) as other:
+        created(fake)
+        popped = await held(one, b"1", b"2")
+        await calls(other)
+        assert (await other.execute(do.Ack(GROUP, handles(popped)))).results == [None, None]
+        await passed(2 * SILENT_S)
+        assert bodies(await pop(other)) == []
+
+
+@jumping
+async def test_a_goodbye_gives_back_only_what_no_other_gateway_can_have_acked() -> None:
+    async with FakeCluster() as fake, gateway(fake) as one, gateway(fake) as other:
+        created(fake)
+        popped = await held(one, b"acked elsewhere")
+        await passed(5)
+        await calls(other)
+        assert (await other.execute(do.Ack(GROUP, handles(popped)))).results == [None]
+        await passed(5)
+        await held(one, b"held when it ends")
+        await passed(5)
+        assert await one.execute(do.ReleaseSession("one")) == 1
+        await passed(15)
+        assert bodies(await pop(other)) == [b"held when it ends"]
+
+
+@jumping
+async def test_a_goodbye_gives_nothing_back_while_another_gateway_gives_no_answer() -> None:
+    async with FakeCluster() as fake, gateway(fake) as one, gateway(fake) as other:
+        created(fake)
+        await calls(other, "somebody")
+        await held(one, b"1")
+        fake.brokers["a"].faults.add(Fault(Kind.SILENT), RequestCode.GET_CONSUMER_RUNNING_INFO, None)
+        assert await one.execute(do.ReleaseSession("one")) == 0
+        fake.brokers["a"].faults.clear()
+        await passed(SOON_S)
+        assert bodies(await pop(other)) == []
+
+
+@jumping
 async def test_leases_are_left_alone_while_another_gateway_gives_no_answer() -> None:
     async with FakeCluster() as fake, gateway(fake) as one, gateway(fake) as other:
         created(fake)

@@ -31,6 +31,13 @@ async def created(engine: ClusterEngine, rig: Rig, kind: str = "NORMAL", retries
         await engine.shared.layouts.write(topic, layout.of_route({"a": 2, "b": 2}))
 
 
+async def until_met(*gateways: ClusterEngine) -> None:
+    """Waits until each of them, to which a client has made a call, can ask the others."""
+    async with asyncio.timeout(SOON_MS / 1000):
+        while any([await each.neighbours.heard_s("nobody") is None for each in gateways]):
+            pass
+
+
 async def _registered(engine: ClusterEngine) -> None:
     """Waits until the name server knows both brokers."""
     async with asyncio.timeout(SOON_MS / 1000):

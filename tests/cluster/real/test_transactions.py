@@ -16,7 +16,7 @@ from popmq_server.contract import commands as do
 from popmq_server.contract.commands import Check, End, Ended, Place
 from popmq_server.contract.commands.sessions import ClientAnswer, ShownMessage
 from popmq_server.errors import Refused
-from tests.cluster.real.calls import body, created, pop_all, send
+from tests.cluster.real.calls import body, created, pop_all, send, until_met
 from tests.cluster.real.conftest import Rig, wall_ms
 from tests.remoting.jumping import until
 
@@ -178,6 +178,8 @@ async def test_members_at_two_gateways_share_queues_and_locks_and_one_that_goes_
 async def test_what_a_client_held_that_says_goodbye_comes_to_others_soon(rig: Rig) -> None:
     async with rig.gateway() as engine:
         await created(engine, rig)
+        await engine.execute(do.RenewSession("one"))
+        await until_met(engine)
         await send(engine, rig, pb.Message(message_id="id-1", body=b"1"))
         first = await engine.pop(do.Pop(rig.topic, rig.group, client_id="one", session=True), 20_000)
         assert first.due_ms - wall_ms() > 14 * 60_000

@@ -9,6 +9,7 @@ user of this gateway may not use it, no gateway knows of another one.
 
 import asyncio
 import json
+import math
 import uuid
 from collections.abc import Callable
 from typing import TypeVar
@@ -24,18 +25,18 @@ from popmq_server.errors import Refused
 
 T = TypeVar("T")
 
-#: Fields of our own: whose stack or listener is asked for, and who may have made calls lately.
+#: Fields of our own: whose stack or listener is asked for, whose calls, and how many ms ago the last one was.
 CLIENT, HOLDER = "popmqClient", "popmqHolder"
-_HEARD = "popmqHeard"
+_HEARD = "popmqHeardMs"
 #: How soon a master that is new, or back, knows this gateway.
 SHOWN_S = 10.0
 
 
 class Neighbours:
-    """`heard`: whether a client, by the name under which it holds leases, made a call here."""
+    """`heard_s`: seconds since a client, by the name under which it holds leases, made a call here; inf: never."""
 
-    def __init__(self, shared: Shared, heard: Callable[[str], bool]) -> None:
-        self._brokers, self._background, self._heard = shared.brokers, shared.background, heard
+    def __init__(self, shared: Shared, heard_s: Callable[[str], float]) -> None:
+        self._brokers, self._background, self._heard_s = shared.brokers, shared.background, heard_s
         self._loop = asyncio.get_running_loop()
         self.name = f"{shared.brokers.cluster.client_id}@{uuid.uuid4().hex}"
         self._connections = MemberConnections(shared.brokers, 1, "gateway ")
@@ -57,8 +58,8 @@ class Neighbours:
                 found |= dict.fromkeys(ids, broker)
         return found
 
-    async def heard(self, holder: str) -> bool | None:
-        """Whether a client made a call at another gateway lately; None if that cannot be known now."""
+    async def heard_s(self, holder: str) -> float | None:
+        """Seconds since a client made a call at another gateway, inf: never; None if that cannot be known now."""
         try:
             known = await self._gateways()
         except Refused:
@@ -66,20 +67,21 @@ class Neighbours:
         if known.pop(self.name, None) is None:
             return None
         answers = await asyncio.gather(*(self._heard_at(name, known[name], holder) for name in known))
-        return True if True in answers else None if None in answers else False
+        told = [each for each in answers if each is not None]
+        return min(told, default=math.inf) if len(told) == len(answers) else None
 
-    async def _heard_at(self, name: str, broker: str, holder: str) -> bool | None:
+    async def _heard_at(self, name: str, broker: str, holder: str) -> float | None:
         request = members.running_info(GATEWAYS, name, with_stack=False)
         request = request._replace(fields={**request.fields, HOLDER: holder})
         try:
-            answer = await self._brokers.tried(Asked(broker), request, _read, self._brokers.until_s())
+            return await self._brokers.tried(Asked(broker), request, _read, self._brokers.until_s())
         except (RemotingError, Refused):
             return None
-        return answer
 
     def answer(self, request: Request) -> Response:
-        """The answer to another gateway's `heard`."""
-        said = {_HEARD: self._heard(request.fields[HOLDER])}
+        """The answer to another gateway's `heard_s`."""
+        heard_s = self._heard_s(request.fields[HOLDER])
+        said = {_HEARD: None if math.isinf(heard_s) else round(heard_s * 1000)}
         return Response(ResponseCode.SUCCESS, "", {}, json.dumps(said).encode())
 
     async def ask(
@@ -107,6 +109,7 @@ class Neighbours:
         return None
 
 
-def _read(answer: Response) -> bool:
+def _read(answer: Response) -> float:
     """Raises BrokerRefused, BadFormat."""
-    return bool(bodies.members(answer.expect()).get(_HEARD))
+    said = bodies.members(answer.expect())
+    return bodies.number(said, _HEARD) / 1000 if said.get(_HEARD) is not None else math.inf

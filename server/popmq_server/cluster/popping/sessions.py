@@ -5,7 +5,7 @@ one died. What a client holds is remembered here only to give it back early, aft
 
     the client says goodbye                                                     at once
     it makes no call for SILENT_S, neither here nor at another gateway          soon after that
-    it makes calls at another gateway, which takes its acks, or none can tell   never: its leases end by themselves
+    it made a call at another gateway since the delivery, or none can tell      never: its leases end by themselves
 
 A lease that another gateway has acked must not be given back: its broker would deliver the message again.
 """
@@ -13,6 +13,7 @@ A lease that another gateway has acked must not be given back: its broker would 
 import asyncio
 import contextlib
 import contextvars
+import math
 from collections import OrderedDict
 from collections.abc import Iterable
 
@@ -33,6 +34,10 @@ RELEASED_MS = 1_000
 HELD_MAX = 200_000
 #: Official clients send a heartbeat each 10 s. SWEEP_S: how soon it is noticed.
 SILENT_S, SWEEP_S = 60.0, 5.0
+#: How long it is known when a client made its last call here: longer than most leases.
+HEARD_S = 3_600.0
+#: By how much the clocks of brokers may be learnt wrong.
+_CLOCK_S = 1.0
 
 
 class Held:
@@ -90,7 +95,7 @@ class Held:
 
 
 class Heard:
-    """Which clients made a call here within SILENT_S, by the names under which they hold leases."""
+    """When clients made their last calls here, by the names under which they hold leases."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -102,13 +107,16 @@ class Heard:
         now_s = self._loop.time()
         self._at_s[client] = now_s
         self._at_s.move_to_end(client)
-        while now_s - self._at_s[first := next(iter(self._at_s))] >= SILENT_S:
+        while now_s - self._at_s[first := next(iter(self._at_s))] >= HEARD_S:
             del self._at_s[first]
 
+    def s_ago(self, client: str) -> float:
+        """Seconds since its last call; inf: it made none, or that is longer ago than HEARD_S."""
+        return self._loop.time() - self._at_s.get(client, -math.inf)
+
     def lately(self, client: str) -> bool:
-        """Whether it made one."""
-        at_s = self._at_s.get(client)
-        return at_s is not None and self._loop.time() - at_s < SILENT_S
+        """Whether it made one within SILENT_S."""
+        return self.s_ago(client) < SILENT_S
 
 
 class SessionLeases:
@@ -132,21 +140,31 @@ class SessionLeases:
 
     async def release(self, command: ReleaseSession) -> int:
         """Releases the messages of a client that has ended."""
-        return await self._given_back(command.client)
+        return await self._given_back(command.client, await self._neighbours.heard_s(command.client))
 
-    async def _given_back(self, client: str) -> int:
-        """If a broker refuses, or a lease is over, the message comes again by itself."""
-        held = self._held.leave(client)
+    async def _given_back(self, client: str, elsewhere_s: float | None) -> int:
+        """Gives back what no other gateway can have acked; the rest comes again by itself if it was not acked.
 
-        async def one(each: tuple[str, str]) -> None:
-            handle, group = each
+        `elsewhere_s`: seconds since the client made a call at another gateway; None: unknown. If a broker refuses, or a
+        lease is over, the message comes again by itself too.
+        """
+        held, mine = self._held.leave(client), list[tuple[SignedDelivery, str]]()
+        if elsewhere_s is None:
+            return 0
+        for handle, group in held:
             (delivery,) = self._handles.each([handle], group, self._brokers.now_ms)
             if isinstance(delivery, SignedDelivery):
-                with contextlib.suppress(Refused):
-                    await given_back(self._brokers, delivery, group)
+                now_ms = self._brokers.now_ms(delivery.handle.broker)
+                delivered_s = (now_ms - delivery.handle.pop_ms) / 1000
+                if elsewhere_s > delivered_s + _CLOCK_S:
+                    mine.append((delivery, group))
 
-        await in_lanes(held, one)
-        return len(held)
+        async def one(each: tuple[SignedDelivery, str]) -> None:
+            with contextlib.suppress(Refused):
+                await given_back(self._brokers, *each)
+
+        await in_lanes(mine, one)
+        return len(mine)
 
     # ── Clients that have fallen silent ──────────────────────────────────────────────────────────────────────────────
 
@@ -161,13 +179,13 @@ class SessionLeases:
 
     async def _judge(self, client: str) -> None:
         """Ends the leases of a client that is silent here, unless it lives elsewhere, or nobody can tell."""
-        elsewhere = await self._neighbours.heard(client)
-        if elsewhere is None or self._heard.lately(client):
+        elsewhere_s = await self._neighbours.heard_s(client)
+        if elsewhere_s is None or self._heard.lately(client):
             return
-        if elsewhere:
+        if elsewhere_s < SILENT_S:
             self._held.leave(client)
         else:
-            await self._given_back(client)
+            await self._given_back(client, elsewhere_s)
 
     def close(self) -> None:
         """The process stops."""
