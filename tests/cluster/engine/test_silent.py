@@ -82,6 +82,8 @@ async def test_what_a_client_acked_at_another_gateway_where_it_went_on_stays_ack
 async def test_what_a_client_acked_at_another_gateway_stays_acked_if_it_ended_there_right_after() -> None:
     async with FakeCluster() as fake, gateway(fake) as one, gateway(fake) as other:
         created(fake)
+        await calls(one, "somebody")
+        await passed(2)  # so that the client is looked at when it has been silent for longer at both
         popped = await held(one, b"1", b"2")
         await calls(other)
         assert (await other.execute(do.Ack(GROUP, handles(popped)))).results == [None, None]
