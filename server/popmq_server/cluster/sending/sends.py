@@ -132,13 +132,15 @@ class Sends:
         self, topic: KnownTopic, valid: Sequence[NewMessage], prepared: Sequence[BrokerMessage | Refused]
     ) -> Sequence[Answer]:
         """Sends the messages of a call of which some are not plain, or are refused already."""
-        route = await self._topics.route(topic.name)
         places = [each if isinstance(each, Refused) else Place() for each in prepared]
         numbered = [
             Numbered(number, each, message.extra or _NONE)
             for number, (message, each) in enumerate(zip(valid, prepared, strict=True))
             if isinstance(each, BrokerMessage)
         ]
+        if not numbered:
+            return places
+        route = await self._topics.route(topic.name)
         plain = [each for each in numbered if each.message.is_plain]
         single = [each for each in numbered if not each.message.is_plain and not each.extra.message_group]
         lanes = [self._lane(topic, route, single[start::LANES], places) for start in range(min(LANES, len(single)))]
