@@ -105,7 +105,14 @@ def test_a_master_that_is_killed_loses_no_ok(
             time.sleep(SHRINK_S)  # each round meets routes that know the broker
         in_order.finish(DRAIN_S)
         loaded.finish(DRAIN_S)
-    more: dict[str, float] = {"kills": rounds, "listens_after_s": round(max(away)), "back_after_s": round(max(back), 2)}
+    # One that is away for longer is left out of the routes, until it has registered and is asked for again.
+    soon = [found for found, gone in zip(back, away, strict=True) if gone < SHRINK_S]
+    more: dict[str, float] = {
+        "kills": rounds,
+        "longest_away_s": round(max(away)),
+        "rounds_too_long": rounds - len(soon),
+    }
+    more |= {"back_after_s": round(max(soon), 2)} if soon else {}
     more |= {
         "p99_ms_of_the_other_before": round(max(calm) * 1000),
         "p99_ms_of_the_other_while_away": round(max(dead) * 1000),
@@ -113,8 +120,7 @@ def test_a_master_that_is_killed_loses_no_ok(
     verdict = report(loaded, record, "a master is killed", more=more)
     order = report(in_order, record, "a master is killed, FIFO", more={"kills": rounds})
     assert order.out_of_order == []
-    # One that is away for longer is left out of the routes, until it has registered and is asked for again.
-    assert max((found for found, gone in zip(back, away, strict=True) if gone < SHRINK_S), default=0.0) < BACK_S
+    assert max(soon, default=0.0) < BACK_S
     assert verdict.longest_s < CALL_S + 1.0
 
 
