@@ -26,7 +26,7 @@ from popmq_remoting.requests import members, name_server
 from popmq_remoting.routing.broker_clock import BrokerClock
 from popmq_remoting.routing.name_servers import NameServers
 from popmq_remoting.routing.route import MASTER, Route, read_cluster, read_route
-from popmq_remoting.routing.route_memory import RouteMemory
+from popmq_remoting.routing.route_memory import LIST_S, RouteMemory
 from popmq_remoting.wire.command import Request, Response
 from popmq_remoting.wire.signature import Credentials
 
@@ -90,6 +90,8 @@ class Cluster:
         self._memory = RouteMemory(draw)
         self._asking: dict[str, asyncio.Task[Route | None]] = {}
         self._addresses: dict[str, dict[int, str]] = {}
+        #: The brokers that the name servers listed last.
+        self._listed: set[str] = set()
         self._peers: dict[tuple[str, str], Peer] = {}
         self._clocks: dict[str, BrokerClock] = {}
         probe = name_server.get_kv("", "")
@@ -168,7 +170,11 @@ class Cluster:
             found = read_route(answer.body) if topic else read_cluster(answer.body)
         if found is not None and not found.brokers:
             found = None  # of a name server that no broker has told anything yet
-        route = self._memory.learn(topic, found, self._loop.time())
+        if topic == _ALL and found is not None:
+            if found.brokers.keys() - self._listed:
+                self._memory.renew(self._loop.time())
+            self._listed = {*found.brokers}
+        route = self._memory.learn(topic, found, self._loop.time(), LIST_S if topic == _ALL else None)
         for name, broker in (route.brokers if route else {}).items():
             self._moved(name, dict(broker.addresses))
         return route

@@ -21,6 +21,8 @@ from popmq_remoting.routing.route import BrokerAddresses, Route, TopicQueues
 SHRINK_S = 30.0
 #: How long a route is fresh: at least, and at random up to so much longer, so that not all are asked for together.
 FRESH_S, SPREAD_S = 20.0, 10.0
+#: The list of brokers is asked for again after so long: routes that a broker comes back to are renewed then.
+LIST_S = 3.0
 #: A topic that does not exist is asked for again after so long; a route that is in doubt is not asked for sooner.
 ABSENT_S = DOUBT_S = 1.0
 #: Topics that are remembered; beyond, the one that was asked for the longest ago is forgotten.
@@ -75,10 +77,13 @@ class RouteMemory:
             known.asked_s = now_s
             known.fresh_until_s = now_s + DOUBT_S
 
-    def learn(self, topic: str, answer: Route | None, now_s: float) -> Route | None:
-        """What is known after an answer; None: the name servers know no such topic."""
+    def learn(self, topic: str, answer: Route | None, now_s: float, fresh_s: float | None = None) -> Route | None:
+        """What is known after an answer; None: the name servers know no such topic. `fresh_s`: instead of FRESH_S."""
         known = self._topics.pop(topic, None)
-        fresh_s = FRESH_S + SPREAD_S * self._draw() if answer is not None else ABSENT_S
+        if answer is None:
+            fresh_s = ABSENT_S
+        elif fresh_s is None:
+            fresh_s = FRESH_S + SPREAD_S * self._draw()
         if known is None or known.route is None or (answer is not None and not misses(known.route, answer)):
             known = _Known(answer, now_s, now_s + fresh_s, now_s)
         else:
@@ -95,6 +100,11 @@ class RouteMemory:
             queues = {name: each for name, each in known.route.queues.items() if name != broker}
             known.route = replace(known.route, queues=queues) if queues else None
             self.doubt(topic)
+
+    def renew(self, now_s: float) -> None:
+        """A broker has come, or come back: all routes are asked for again, within a second and as they are used."""
+        for known in self._topics.values():
+            known.fresh_until_s = min(known.fresh_until_s, now_s + self._draw())
 
     def doubt(self, topic: str) -> None:
         """Something showed that the route may be wrong: it is asked for again, at most once a second."""

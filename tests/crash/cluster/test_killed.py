@@ -105,7 +105,7 @@ def test_a_master_that_is_killed_loses_no_ok(
             time.sleep(SHRINK_S)  # each round meets routes that know the broker
         in_order.finish(DRAIN_S)
         loaded.finish(DRAIN_S)
-    # One that is away for longer is left out of the routes, until it has registered and is asked for again.
+    # One that is away for longer is left out of the routes until it has registered, which takes it ten seconds.
     soon = [found for found, gone in zip(back, away, strict=True) if gone < SHRINK_S]
     more: dict[str, float] = {
         "kills": rounds,

@@ -7,6 +7,7 @@ import pytest
 from popmq_remoting import WAITS, Response
 from popmq_remoting.errors import Unreachable
 from popmq_remoting.requests import members, name_server, popping, topics
+from popmq_remoting.routing.route_memory import LIST_S
 from tests.remoting.connection.peers import now_s
 from tests.remoting.fake.broker import loop_ms
 from tests.remoting.fake.cluster import FakeCluster
@@ -76,6 +77,25 @@ async def test_a_topic_that_was_deleted_is_gone_after_two_answers_30_s_apart() -
             await passed(1.0)
             assert now_s() < began_s + 120.0
         assert now_s() >= began_s + 30.0
+
+
+@jumping
+async def test_a_broker_that_was_away_for_minutes_is_found_some_seconds_after_it_registered_again() -> None:
+    async with FakeCluster(("a", "b")) as fake, client(fake) as cluster:
+        fake.create("t")
+        assert await brokers_of(cluster, "t") == ["a", "b"]
+        del fake.name_servers[0].brokers["b"]
+        for _ in range(120):
+            await cluster.address("a", soon())  # as each call looks it up
+            await brokers_of(cluster, "t")
+            await passed(1.0)
+        assert await brokers_of(cluster, "t") == ["a"]
+        fake.register("b")
+        registered_s = now_s()
+        while await brokers_of(cluster, "t") == ["a"]:
+            await cluster.address("a", soon())
+            await passed(0.25)
+        assert now_s() - registered_s < LIST_S + 2.0
 
 
 @jumping
