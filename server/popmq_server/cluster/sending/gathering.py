@@ -48,7 +48,7 @@ def planned(messages: Sequence[BrokerMessage], bytes_max: int = batch.BODY_BYTES
         end = begin + 1
         while messages[begin].is_plain and end < len(messages) and messages[end].is_plain:
             end += 1
-        entries = _entries(messages[begin:end])
+        entries = _entries(messages[begin:end]) if end - begin > 1 else []
         if batch.size_of(entries) > bytes_max:
             end = begin + _fitting(entries, bytes_max)
         found.append(Gathered(range(begin, end), messages[begin:end], entries[: end - begin]))
