@@ -7,10 +7,9 @@ import pytest
 from popmq_server.contract import commands as ask
 from popmq_server.embedded import operations
 from popmq_server.embedded.rules.operate import purge
-from popmq_server.embedded.rules.retention import floors, retention
+from popmq_server.embedded.rules.retention import by_size, floors, retention
 from popmq_server.embedded.rules.retention.chunks import chunks as chunks_of
 from popmq_server.embedded.rules.retention.retention import Retention
-from popmq_server.embedded.rules.sending import size_limit
 from popmq_server.embedded.rules.topics import backlog, registry
 from popmq_server.embedded.rules.topics import walks as topic_walks
 from popmq_server.embedded.state.tx import Tx
@@ -288,7 +287,7 @@ def test_a_send_that_walks_over_groups_and_each_piece_after_it_cost_the_same_how
 def test_a_send_is_stored_without_a_walk_if_all_groups_had_passed_the_oldest_messages_a_minute_before(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted = calls_of_pieces(monkeypatch, size_limit.Watching)
+    counted = calls_of_pieces(monkeypatch, by_size.Watching)
     monkeypatch.setattr(topic_walks, "LOOKS_MAX", 50)
 
     def pieces(groups: int) -> list[int]:

@@ -7,7 +7,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.embedded import operations
-from popmq_server.embedded.rules.sending import size_limit
+from popmq_server.embedded.rules.retention import by_size
 from popmq_server.embedded.rules.topics.chunk import IDX_HEAD
 from popmq_server.embedded.store.keys import I64, U32
 from popmq_server.errors import Refused
@@ -72,7 +72,7 @@ def refused(rig: Rig, text: str) -> Refused:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(size_limit, "CHUNKS_MAX", 3)
+    monkeypatch.setattr(by_size, "CHUNKS_MAX", 3)
     return 3
 
 
@@ -303,7 +303,7 @@ def test_a_full_topic_is_not_looked_through_for_each_refused_send(rig: Rig, few:
         looks.append(rig.due)
         rig.settle()
     assert looks == [True] + [False] * 9
-    rig.skip(size_limit.TRIM_AGAIN_MS)
+    rig.skip(by_size.TRIM_AGAIN_MS)
     refused(rig, large("k"))
     assert rig.due
 

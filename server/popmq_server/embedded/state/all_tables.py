@@ -180,7 +180,7 @@ class AllTables:
         self.moving: dict[TopicId, TopicId] = transient_dict(TOPIC)
         #: Topics with groups that have to be moved past dropped chunks (Topic.lagging); as with `moving`.
         self.lagging: dict[TopicId, bool] = transient_dict(TOPIC)
-        #: For size_limit.py: topics to trim → bytes that a request still needs; the chunk at which an incomplete search
+        #: For by_size.py: topics to trim → bytes that a request still needs; the chunk at which an incomplete search
         #: continues; when a trim last ended, ms. After a restart housekeeping marks the topics within a minute.
         self.trims: dict[int, int] = transient_dict(TOPIC)
         self.looked: dict[int, int] = transient_dict(TOPIC)

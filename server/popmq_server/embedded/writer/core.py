@@ -43,6 +43,7 @@ from popmq_server.embedded.rules.lite import lite_pop, lite_sync
 from popmq_server.embedded.rules.lite.lite_send import LitePlacing
 from popmq_server.embedded.rules.operate import end_lease, idle_subscriptions, message_groups, purge, redrive
 from popmq_server.embedded.rules.pulling import consume_mode, offsets, pull, send_back
+from popmq_server.embedded.rules.retention.by_size import with_room
 from popmq_server.embedded.rules.schedules import occurrences, schedules
 from popmq_server.embedded.rules.sending import (
     check_back,
@@ -103,6 +104,7 @@ SAVE_TIME_MS = 1000
 # (loop/in_pieces.py, loop/broker.py).
 
 
+@with_room
 def send_messages(tx: Tx, command: ask.Send) -> ask.Sent:
     """Stores messages: in lite topics, or in the queues of a topic."""
     topic = send.expect_topic(tx, command.topic)

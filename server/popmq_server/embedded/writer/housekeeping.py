@@ -16,9 +16,9 @@ from typing import Protocol
 from popmq_server.embedded.rules.delivery import sweep
 from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.operate import idle_subscriptions, purge
-from popmq_server.embedded.rules.retention import floors, retention
+from popmq_server.embedded.rules.retention import by_size, floors, retention
 from popmq_server.embedded.rules.schedules import occurrences
-from popmq_server.embedded.rules.sending import dedup, size_limit, stages, transaction, unique
+from popmq_server.embedded.rules.sending import dedup, stages, transaction, unique
 from popmq_server.embedded.state.jobs import Job, Timed
 from popmq_server.embedded.state.tx import Tx
 
@@ -43,7 +43,7 @@ def jobs(now_ms: int) -> tuple[Job, ...]:
         ("lite topics", lite_topics.IdleLiteTopics()),
         ("clock of schedules", Stateless(occurrences.turn)),
         ("clock of the machine", ClockWatch()),
-        ("sizes of topics", size_limit.Watching()),
+        ("sizes of topics", by_size.Watching()),
         ("idle subscriptions", idle_subscriptions.Expiry(now_ms)),
     )
     return (
@@ -120,7 +120,7 @@ class Trimming(Job):
         return tx.now_ms if tx.state.trims else None
 
     def step(self, tx: Tx, work: Timed) -> None:
-        size_limit.trim(tx)
+        by_size.trim(tx)
 
 
 class Following(Job):

@@ -2,7 +2,7 @@
 
 Dropping a chunk also removes its index block, its consume-queue values, and its history and quarantine rows; the first
 readable offset of each of its queues moves up to the next remaining block.
-retention.py drops chunks by time, size_limit.py drops them earlier to make room.
+retention.py drops chunks by time, by_size.py drops them earlier to make room.
 
 See docs/decisions/0011-pins.md.
 """

@@ -27,10 +27,11 @@ from popmq_server.contract.commands import (
 )
 from popmq_server.contract.commands.numbers import Rows, ScheduleRow
 from popmq_server.embedded.rules.lite.lite_send import LitePlacing
+from popmq_server.embedded.rules.retention.by_size import with_room
 from popmq_server.embedded.rules.schedules import cron
-from popmq_server.embedded.rules.sending import size_limit
 from popmq_server.embedded.rules.sending.placing import Placing
 from popmq_server.embedded.rules.sending.send import expect_topic
+from popmq_server.embedded.rules.topics.topic import demand, expect
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.embedded.state.state import first_occurrence
 from popmq_server.embedded.state.tx import Tx
@@ -253,13 +254,14 @@ def _entry(name: str, value: str) -> bytes:
     return _KEY + key + _VALUE + text
 
 
+@with_room
 def send(tx: Tx, schedule: Schedule, message: Outgoing) -> None:
     """Appends one message to the schedule's topic. Raises Refused; then nothing was sent."""
     topic = expect_topic(tx, schedule.topic)
     permission.check_send(topic)
-    size_limit.make(tx, topic, (message,))
+    demand(tx, topic, (message,))
     kind = LitePlacing if topic.type == "LITE" else Placing
     (place,) = kind(tx, topic).place((message,))
     if isinstance(place, Refused):
         raise place
-    size_limit.stored(tx, topic, (message,))
+    expect(tx, topic, (message,))

@@ -14,10 +14,10 @@ from itertools import count
 from typing import cast
 
 from popmq_server.contract.commands import Place, Send, Sent
-from popmq_server.embedded.rules.sending import dedup, placing, size_limit
+from popmq_server.embedded.rules.sending import dedup, placing
 from popmq_server.embedded.rules.sending.placing import Placing
 from popmq_server.embedded.rules.topics import quotas, registry
-from popmq_server.embedded.rules.topics.topic import enqueue, rotate
+from popmq_server.embedded.rules.topics.topic import demand, enqueue, expect, rotate
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import U64, hash16
 from popmq_server.errors import Refused, topic_not_found
@@ -27,7 +27,7 @@ from popmq_server.values.records import Topic
 
 
 def send(tx: Tx, command: Send, topic: Topic, kind: type[Placing]) -> Sent:
-    """Stores the valid entries of a request; a repeated request number stores nothing.
+    """Stores the valid entries of a request; a repeated request number stores nothing. Raises Refused, NeedsRoom.
 
     `topic`: that of the request (`expect_topic`). `kind`: the class that places messages that are not plain.
     """
@@ -44,7 +44,7 @@ def send(tx: Tx, command: Send, topic: Topic, kind: type[Placing]) -> Sent:
     limited = topic.send_messages_per_s or topic.send_bytes_per_s or topic.bytes_max
     if limited:
         quotas.check_send(tx, topic, messages)
-        size_limit.make(tx, topic, messages)
+        demand(tx, topic, messages)
     if placing.is_plain(topic, messages):
         queue = rotate(tx, topic)
         sent = Sent(queue, enqueue(tx, topic, queue, messages), False)
@@ -52,7 +52,7 @@ def send(tx: Tx, command: Send, topic: Topic, kind: type[Placing]) -> Sent:
         sent = Sent(0, 0, False, kind(tx, topic).place(messages))
     if limited:
         stored = _stored(messages, sent.places)
-        size_limit.stored(tx, topic, stored)
+        expect(tx, topic, stored)
         quotas.sent(tx, topic, stored)
     if key:
         dedup.remember(tx, key, topic, len(messages), sent)

@@ -38,8 +38,9 @@ from popmq_server.contract.commands import (
     Stage,
     StageName,
 )
-from popmq_server.embedded.rules.sending import size_limit
+from popmq_server.embedded.rules.retention.by_size import with_room
 from popmq_server.embedded.rules.topics import quotas, registry
+from popmq_server.embedded.rules.topics.topic import demand, expect
 from popmq_server.embedded.rules.topics.walks import RowWalk
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
 from popmq_server.embedded.state.tx import Tx
@@ -96,6 +97,7 @@ class StageRow(NamedTuple):
 # ── Stage ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@with_room
 def stage(tx: Tx, command: Stage) -> tuple[Refused | None, ...]:
     """Stores the valid messages of one piece."""
     topic = registry.topic(tx, command.topic)
@@ -140,10 +142,10 @@ def _has(tx: Tx, number: int, piece: int) -> bool:
 def _store(tx: Tx, topic: Topic, command: Stage, existing: StageRow | None, messages: list[Outgoing]) -> None:
     """Writes the blocks of a piece, and the row of its stage. Raises Refused without having written."""
     quotas.check_send(tx, topic, tuple(messages))
-    size_limit.make(tx, topic, tuple(messages))
+    demand(tx, topic, messages)
     blocks = list(_blocks(messages))
     tx.room.demand(GROW, messages_bytes([value_bytes(len(raw)) for raw in blocks]))
-    size_limit.stored(tx, topic, messages)
+    expect(tx, topic, messages)
     if topic.send_messages_per_s or topic.send_bytes_per_s:
         quotas.sent(tx, topic, messages)
     before = existing or StageRow(tx.next("stage_id"), topic.topic_id, command.batch, 0, 0, 0)

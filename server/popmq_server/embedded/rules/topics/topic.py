@@ -9,12 +9,16 @@ staged:  T ─┬─ request A: queue 3, offsets 10–13          chunk of T:  A
             └─ request C: queue 3, offset 14              cq T 5 7  → B0 B1
 """
 
+from collections.abc import Iterable
+
 from popmq_server.embedded.rules.topics import chunk, readers
 from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.tx import Tx
+from popmq_server.errors import invalid
 from popmq_server.values.ids import TopicId, TopicQueue
+from popmq_server.values.message import RECORD_HEAD_BYTES
 from popmq_server.values.outgoing import Outgoing
-from popmq_server.values.records import Topic
+from popmq_server.values.records import Topic, TopicStat
 
 
 def rotate(tx: Tx, topic: Topic, requests: int = 1) -> int:
@@ -55,7 +59,7 @@ def enqueue(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) ->
 
 
 def flush(tx: Tx) -> None:
-    """Writes all staged messages; a topic that then exceeds its size limit is trimmed later (size_limit.py)."""
+    """Writes all staged messages; a topic that then exceeds its size limit is trimmed later (retention/by_size.py)."""
     state = tx.state
     for topic_id, requests in state.staged.take().items():
         for piece, size in chunk.pieces(requests):
@@ -101,12 +105,50 @@ def raise_begin(tx: Tx, where: TopicQueue, least: int) -> int:
     return before
 
 
-# ── Topics with a limit of bytes (sending/size_limit.py) ─────────────────────────────────────────────────────────────
+# ── Topics with a limit of bytes (retention/by_size.py) ─────────────────────────────────────────────────────────────
 
 
-def expect(tx: Tx, topic_id: int, size: int) -> None:
-    """Counts bytes of messages until the commit writes them; from then on the size of the topic includes them."""
-    tx.state.coming[topic_id] = tx.state.coming.get(topic_id, 0) + size
+class NeedsRoom(Exception):
+    """A request does not fit in its topic, and nothing of it is stored: it runs again when retention has made room."""
+
+    def __init__(self, topic: Topic, size: int) -> None:
+        super().__init__(f"{size} bytes do not fit in topic {topic.name!r}")
+        self.topic = topic
+        self.size = size
+
+
+def demand(tx: Tx, topic: Topic, messages: Iterable[Outgoing]) -> None:
+    """Raises NeedsRoom if the messages do not fit, Refused if they never will.
+
+    Afterwards call `expect` with the messages that were stored: a refused entry takes no room from the next request.
+    """
+    if not topic.bytes_max:
+        return
+    size = _size(messages)
+    if size > topic.bytes_max:
+        raise invalid(
+            f"the request has {size} bytes, topic {topic.name!r} keeps at most {topic.bytes_max}",
+            field="messages",
+            action="send less in a request, or raise the topic's retention.max_bytes",
+        )
+    if over(tx, topic, size) > 0:
+        raise NeedsRoom(topic, size)
+
+
+def _size(messages: Iterable[Outgoing]) -> int:
+    return sum(len(message.data) + RECORD_HEAD_BYTES for message in messages)
+
+
+def over(tx: Tx, topic: Topic, size: int) -> int:
+    """By how many bytes `size` more would exceed the topic's limit."""
+    stored = tx.state.topic_stat.get(topic.topic_id, TopicStat()).bytes
+    return stored + tx.state.coming.get(topic.topic_id, 0) + size - topic.bytes_max
+
+
+def expect(tx: Tx, topic: Topic, messages: Iterable[Outgoing]) -> None:
+    """Counts stored messages until the commit writes them; from then on the size of the topic includes them."""
+    if topic.bytes_max:
+        tx.state.coming[topic.topic_id] = tx.state.coming.get(topic.topic_id, 0) + _size(messages)
 
 
 def mark_full(tx: Tx, topic_id: int, size: int = 0) -> None:

@@ -1,6 +1,6 @@
 """Retention by size: a topic with `bytes_max` drops old messages before it stores new ones, or refuses the Send.
 
-    Send ──▶ it fits ───────────────────────────────────────────────▶ stored
+    Send ──▶ it fits (topics/topic.py:demand) ──────────────────────▶ stored       without this module
          ──▶ droppable chunks are enough ──▶ they are dropped ──────▶ stored      the same transaction
          ──▶ they are not ──▶ STORAGE_FULL, naming the group that holds the most
 
@@ -16,18 +16,21 @@ is refused, and a job continues the search at once. To make that rare, once a mi
 nearly full topic with its oldest messages, ahead of the Sends.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 from popmq_server.embedded.rules.retention import chunks, floors
 from popmq_server.embedded.rules.retention.chunks import Chunk
 from popmq_server.embedded.rules.topics import backlog
-from popmq_server.embedded.rules.topics.topic import expect, flush, mark_full, unmark_full
+from popmq_server.embedded.rules.topics.topic import NeedsRoom, flush, mark_full, over, unmark_full
 from popmq_server.embedded.rules.topics.walks import TopicRound
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.errors import NoRoom, Refused, invalid
-from popmq_server.values.message import RECORD_HEAD_BYTES
-from popmq_server.values.outgoing import Outgoing
+from popmq_server.errors import NoRoom, Refused
 from popmq_server.values.records import Topic, TopicStat
+
+P = ParamSpec("P")
+A = TypeVar("A")
 
 #: Chunks that one piece examines.
 CHUNKS_MAX = 200
@@ -38,57 +41,39 @@ TRIM_AGAIN_MS = 1000
 NEARLY = 8
 
 
-def make(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> None:
-    """Makes room for a request before any of it is stored. Refused if it cannot; nothing has changed then.
+def with_room(rule: Callable[Concatenate[Tx, P], A]) -> Callable[Concatenate[Tx, P], A]:
+    """Decorates a rule that stores messages: where it raises NeedsRoom, room is made and it runs again."""
 
-    Afterwards call `stored` with the messages that were stored: a refused entry takes no room from the next request.
-    """
-    if not topic.bytes_max:
-        return
-    size = _size(messages)
-    if size > topic.bytes_max:
-        raise invalid(
-            f"the request has {size} bytes, topic {topic.name!r} keeps at most {topic.bytes_max}",
-            field="messages",
-            action="send less in a request, or raise the topic's retention.max_bytes",
-        )
-    _free(tx, topic, size)
+    @wraps(rule)
+    def run(tx: Tx, /, *args: P.args, **kwargs: P.kwargs) -> A:
+        try:
+            return rule(tx, *args, **kwargs)
+        except NeedsRoom as needs:
+            _make_room(tx, needs.topic, needs.size)
+        return rule(tx, *args, **kwargs)
+
+    return run
 
 
-def stored(tx: Tx, topic: Topic, messages: Iterable[Outgoing]) -> None:
-    """Counts messages as part of the topic until the commit writes them; from then on its size includes them."""
-    if topic.bytes_max:
-        expect(tx, topic.topic_id, _size(messages))
-
-
-def _size(messages: Iterable[Outgoing]) -> int:
-    return sum(len(message.data) + RECORD_HEAD_BYTES for message in messages)
-
-
-def _free(tx: Tx, topic: Topic, size: int) -> None:
-    """Drops chunks until `size` bytes fit.
+def _make_room(tx: Tx, topic: Topic, size: int) -> None:
+    """Drops chunks until a request of `size` bytes fits, before any of it is stored. Refused if it cannot; nothing has
+    changed then.
 
     Flushes this commit's staged messages first if they may be dropped too: a burst into such a topic is not refused.
     """
-    over = _over(tx, topic, size)
-    if over <= 0:
+    missing = over(tx, topic, size)
+    if missing <= 0:
         return
     if topic.topic_id in tx.state.trims and topic.topic_id in tx.state.climbs and not topic.by_age:
         raise _full(tx, topic, size)  # a job is looking; what this search found out would be undone
-    found = spare(tx, topic, over)
-    if _sum(found) < over and tx.state.staged.get(topic.topic_id) and _forgets(tx, topic):
+    found = spare(tx, topic, missing)
+    if _sum(found) < missing and tx.state.staged.get(topic.topic_id) and _forgets(tx, topic):
         flush(tx)
-        over = _over(tx, topic, size)
-        found = spare(tx, topic, over)
-    if _sum(found) < over:
+        missing = over(tx, topic, size)
+        found = spare(tx, topic, missing)
+    if _sum(found) < missing:
         raise _full(tx, topic, size)
     _drop(tx, found)
-
-
-def _over(tx: Tx, topic: Topic, size: int) -> int:
-    """By how many bytes `size` more would exceed the limit."""
-    stored = tx.state.topic_stat.get(topic.topic_id, TopicStat()).bytes
-    return stored + tx.state.coming.get(topic.topic_id, 0) + size - topic.bytes_max
 
 
 def _forgets(tx: Tx, topic: Topic) -> bool:
@@ -164,7 +149,7 @@ def trim(tx: Tx) -> bool:
     state = tx.state
     for topic_id, size in list(state.trims.items()):
         topic = state.topics.get(topic_id)
-        missing = _over(tx, topic, size) if topic is not None and topic.bytes_max else 0
+        missing = over(tx, topic, size) if topic is not None and topic.bytes_max else 0
         if topic is not None and missing > 0:
             found = spare(tx, topic, missing)
             _drop(tx, found)
@@ -189,9 +174,9 @@ class Watching:
         for topic in self._round.piece(tx):
             if not topic.bytes_max:
                 continue
-            if _over(tx, topic, 0) > 0:
+            if over(tx, topic, 0) > 0:
                 mark_full(tx, topic.topic_id)
-            elif not topic.by_age and _over(tx, topic, topic.bytes_max // NEARLY) > 0:
+            elif not topic.by_age and over(tx, topic, topic.bytes_max // NEARLY) > 0:
                 is_known, positions = floors.passed(tx, topic, _ends_ahead(tx, topic), left)
                 left -= positions
                 if is_known is None:
