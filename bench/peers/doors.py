@@ -1,7 +1,7 @@
 """Three doors to one RocketMQ broker, in turns: a PopMQ gateway, RocketMQ's proxy, and that proxy inside the broker.
 
     make bench-doors                        three rounds after a warm-up of three, some 12 minutes
-    python -m bench.peers.doors --rounds 1
+    python -m bench.peers.doors --rounds 1 --python /usr/bin/python3
 
 All speak apache.rocketmq.v2 to the same load generator (bench/loadgen), with 1 KiB a message. CPU a message is that of
 door and broker together; the proxy in the broker (LOCAL) is one process with it. Everything is warm before it counts: a
@@ -34,8 +34,8 @@ CPU_FLOOR = 0.6
 
 
 @contextmanager
-def doors(folder: Path, flush: str) -> Iterator[dict[str, Broker]]:
-    """All of them, on one broker. Raises Missing."""
+def doors(folder: Path, flush: str, python: str) -> Iterator[dict[str, Broker]]:
+    """All of them, on one broker; `python` runs the gateway. Raises Missing."""
     jars = install.rocketmq()
     with ExitStack() as open_:
         local = open_.enter_context(brokers.rocketmq(flush)(folder))
@@ -49,7 +49,7 @@ def doors(folder: Path, flush: str) -> Iterator[dict[str, Broker]]:
         java = ["java", *ROCKETMQ_OPENS, f"-Duser.home={home}", "-Xmx2g", "-cp", f"{home}/conf:{jars}/*"]
         java += ["org.apache.rocketmq.proxy.ProxyStartup", "-pm", "CLUSTER", "-n", names]
         java += ["-pc", str(home / "conf" / "rmq-proxy.json")]
-        own = [sys.executable, "-m", "popmq_server", "--engine", "rocketmq", "--namesrv", names]
+        own = [python, "-m", "popmq_server", "--engine", "rocketmq", "--namesrv", names]
         own += ["--port", str(gateway), "--tls-port", "0", "--metrics-port", "0", "--transport", "python"]
         door = open_.enter_context(process(folder, java, {"ROCKETMQ_HOME": str(home)}, proxy, "proxy"))
         mine = open_.enter_context(process(folder, own, {}, gateway, "gateway"))
@@ -64,10 +64,10 @@ def _words(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
 
 
-def measured(rounds: int, seconds: float, flush: str, scratch: Path) -> list[Figure]:
+def measured(rounds: int, seconds: float, flush: str, python: str, scratch: Path) -> list[Figure]:
     """The figures of each round and door. Raises Missing."""
     program, found = install.loadgen(), list[Figure]()
-    with DiskWatch(scratch) as disk, doors(scratch, flush) as open_:
+    with DiskWatch(scratch) as disk, doors(scratch, flush, python) as open_:
         topics = sorted({_of(work, door).topic for work in ROCKETMQ + WORKS for door in open_})
         words = ["-target", "popmq", "-endpoint", open_[GATEWAY].endpoint, "-leg", "prepare", "-topic"]
         install.run([program, *words, ",".join(f"rocketmq-{topic}" for topic in topics)])
@@ -113,10 +113,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each leg")
     parser.add_argument("--flush", default="ASYNC_FLUSH", choices=("ASYNC_FLUSH", "SYNC_FLUSH"))
+    parser.add_argument("--python", default=sys.executable, help="the interpreter of the gateway")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="popmq-doors-") as scratch:
         try:
-            figures = measured(options.rounds, options.seconds, options.flush, Path(scratch))
+            figures = measured(options.rounds, options.seconds, options.flush, options.python, Path(scratch))
         except Missing as missing:
             print(f"bench-doors: {missing}", file=sys.stderr)
             return 1
