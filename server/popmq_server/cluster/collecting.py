@@ -71,19 +71,26 @@ class Collector(Generic[Item, Outcome]):
     def _end_turn(self) -> None:
         items, waiting = self._items, self._waiting
         self._items, self._waiting = [], []
-        for share in self._plan(items):
-            work = self._tell(share, [(items[member], waiting[member]) for member in share.members])
-            task = self._loop.create_task(work, context=contextvars.Context())
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+        unplanned = {*range(len(items))}
+        try:
+            for share in self._plan(items):
+                self._begin(share, [(items[member], waiting[member]) for member in share.members])
+                unplanned.difference_update(share.members)
+        except Exception as error:
+            for member in unplanned:
+                _fail(waiting[member], error)
+
+    def _begin(self, share: Share[Outcome], asked: Sequence[tuple[Item, asyncio.Future[Outcome]]]) -> None:
+        task = self._loop.create_task(self._tell(share, asked), context=contextvars.Context())
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
 
     async def _tell(self, share: Share[Outcome], asked: Sequence[tuple[Item, asyncio.Future[Outcome]]]) -> None:
         try:
             outcomes = await share.work
         except Exception as error:
             for _, future in asked:
-                if not future.done():
-                    future.set_exception(again(error) if isinstance(error, Refused) else error)
+                _fail(future, error)
             return
         for (item, future), outcome in zip(asked, outcomes, strict=True):
             if not future.done():
@@ -95,6 +102,11 @@ class Collector(Generic[Item, Outcome]):
         """Waits for the requests that are under way."""
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=timeout_s)
+
+
+def _fail(future: asyncio.Future[Outcome], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(again(error) if isinstance(error, Refused) else error)
 
 
 def again(refused: Refused) -> Refused:
