@@ -78,35 +78,21 @@ def work(rig: Rig, counts: list[int]) -> list[int]:
 
 
 @pytest.mark.usefixtures("short_pieces")
-@pytest.mark.parametrize("by_age", [False, True])
-def test_a_piece_of_retention_costs_the_same_however_many_groups_passed_the_chunks(
-    make_rig: MakeRig, counts: list[int], by_age: bool
+@pytest.mark.parametrize(("by_age", "lag"), [(False, False), (True, False), (True, True)])
+def test_a_piece_of_retention_costs_the_same_however_many_groups_passed_the_chunks_or_lag(
+    make_rig: MakeRig, counts: list[int], by_age: bool, lag: bool
 ) -> None:
-    few, many = (max(work(read_by(make_rig(str(n)), n, by_age=by_age), counts)) for n in (30, 300))
+    few, many = (max(work(read_by(make_rig(str(n)), n, by_age=by_age, lag=lag), counts)) for n in (30, 300))
     assert many < 1.1 * few
 
 
-def test_the_groups_are_walked_over_once_and_not_for_each_chunk(make_rig: MakeRig, counts: list[int]) -> None:
-    def more(groups: int) -> int:
-        """What ten chunks cost more than one."""
-        one, ten = (sum(work(read_by(make_rig(f"{groups}-{n}"), groups, chunks=n), counts)) for n in (1, 10))
-        return ten - one
-
-    assert more(100) < 1.1 * more(10)
-
-
-@pytest.mark.usefixtures("short_pieces")
-def test_a_piece_of_retention_by_age_costs_the_same_however_many_groups_lag(
-    make_rig: MakeRig, counts: list[int]
+@pytest.mark.parametrize("lag", [False, True])
+def test_the_groups_are_walked_over_or_moved_once_and_not_for_each_chunk(
+    make_rig: MakeRig, counts: list[int], lag: bool
 ) -> None:
-    few, many = (max(work(read_by(make_rig(str(n)), n, by_age=True, lag=True), counts)) for n in (30, 300))
-    assert many < 1.1 * few
-
-
-def test_groups_that_lag_are_moved_once_and_not_for_each_chunk(make_rig: MakeRig, counts: list[int]) -> None:
     def more(groups: int) -> int:
         """What ten chunks cost more than one."""
-        rigs = (read_by(make_rig(f"{groups}-{n}"), groups, chunks=n, by_age=True, lag=True) for n in (1, 10))
+        rigs = (read_by(make_rig(f"{groups}-{n}"), groups, chunks=n, by_age=lag, lag=lag) for n in (1, 10))
         one, ten = (sum(work(rig, counts)) for rig in rigs)
         return ten - one
 

@@ -206,11 +206,12 @@ def test_a_head_is_dead_lettered_after_its_last_attempt_and_its_message_group_go
     assert bodies(rig.pop()) == ["a2"]
 
 
-def test_messages_after_a_dead_lettered_head_can_still_be_acked(rig: Rig) -> None:
-    fifo_pair(rig, max_attempts=1)
+@pytest.mark.parametrize("how", ["rejected", "released for the last time"])
+def test_messages_after_a_dead_lettered_head_can_still_be_acked(rig: Rig, how: str) -> None:
+    fifo_pair(rig, max_attempts=3 if how == "rejected" else 1)
     send_fifo(rig, "a1", "a2")
     one, two = rig.pop()
-    assert rig.release([one])[0][1] is True
+    assert (rig.reject([one], "broken") if how == "rejected" else rig.release([one]))[0][1] is True
     assert refusals(rig.ack([two])) == [""]
     assert dead_texts(rig) == ["a1"]
 
@@ -224,15 +225,6 @@ def test_timeouts_end_in_the_dead_letter_topic_head_by_head(rig: Rig) -> None:
     rig.pop()
     rig.advance(MINUTE)
     assert dead_texts(rig) == ["a1", "a2"]
-
-
-def test_a_rejected_message_is_dead_and_its_message_group_continues(rig: Rig) -> None:
-    fifo_pair(rig)
-    send_fifo(rig, "a1", "a2")
-    one, two = rig.pop()
-    rig.reject([one], "broken")
-    assert refusals(rig.ack([two])) == [""]
-    assert dead_texts(rig) == ["a1"]
 
 
 # ── Fairness and bounds ──────────────────────────────────────────────────────────────────────────────────────────────
