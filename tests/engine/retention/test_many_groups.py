@@ -156,10 +156,12 @@ def few_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "LOOKS_MAX", 20)
 
 
-def full(rig: Rig, groups: int, topic: str = "t") -> Rig:
-    """A topic without room, of which no group has read the three chunks that each group is before."""
-    read_by(rig, groups, by_age=True, lag=True, pad=200)
-    rig.do(ask.UpdateTopic(topic, 0, None, (("bytes_max", rig.core.state.topic_stat[1].bytes),)))
+def full(rig: Rig, groups: int, passed: bool = False) -> Rig:
+    """A topic without room for another chunk, whose three chunks no group has read, or each has passed; the first drops
+    by age, the other by default.
+    """
+    read_by(rig, groups, by_age=not passed, lag=not passed, pad=200)
+    rig.do(ask.UpdateTopic("t", 0, None, (("bytes_max", rig.core.state.topic_stat[1].bytes),)))
     rig.settle()
     return rig
 
@@ -238,14 +240,6 @@ def test_a_commit_that_fails_takes_back_that_groups_lag(rig: Rig) -> None:
     assert (chunks(rig), dict(rig.core.state.lagging)) == (3, {})
 
 
-def passed_by(rig: Rig, groups: int) -> Rig:
-    """A topic without room for another chunk, whose three chunks each group has passed; by default, not by age."""
-    read_by(rig, groups, pad=200)
-    rig.do(ask.UpdateTopic("t", 0, None, (("bytes_max", rig.core.state.topic_stat[1].bytes),)))
-    rig.settle()
-    return rig
-
-
 @pytest.mark.usefixtures("few_moves")
 def test_a_send_that_walks_over_groups_and_each_piece_after_it_cost_the_same_however_many_groups_have_passed(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
@@ -253,7 +247,7 @@ def test_a_send_that_walks_over_groups_and_each_piece_after_it_cost_the_same_how
     monkeypatch.setattr(backlog, "SUBSCRIPTIONS_MAX", 20)
 
     def pieces(groups: int) -> list[int]:
-        rig, again = passed_by(make_rig(str(groups)), groups), sending("m3" + "." * 200)
+        rig, again = full(make_rig(str(groups)), groups, passed=True), sending("m3" + "." * 200)
         refused: list[object] = []
         found = [calls(lambda: refused.append(rig.run(again)[0]))]
         assert refusal(refused[0]) == "STORAGE_FULL"
@@ -277,7 +271,7 @@ def test_a_send_is_stored_without_a_walk_if_all_groups_had_passed_the_oldest_mes
     monkeypatch.setattr(topic_walks, "LOOKS_MAX", 50)
 
     def pieces(groups: int) -> list[int]:
-        rig = passed_by(make_rig(str(groups)), groups)
+        rig = full(make_rig(str(groups)), groups, passed=True)
         counted.clear()
         rig.advance(MINUTE)
         found = list(counted)

@@ -14,22 +14,11 @@ import popmq
 from harness.broker_process import BrokerProcess
 from popmq.testing import Broker, FakeClock
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually, has_retried
-from tests.sdk.programs import python
+from tests.sdk.programs import STOPPED_BY_A_SIGNAL, line, python
 from tests.sdk.pulling.pulls import committed, each_queue, next_of, pulling, soon, take
 
 pytestmark = pytest.mark.process
 
-
-LOOP = """
-    import signal, popmq
-    with popmq.Client({endpoint!r}) as client:
-        consumer = client.pull_consume("orders", "billing")
-        signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
-        for delivery in consumer:
-            with delivery:
-                print(delivery.text(), flush=True)
-    print("stopped", flush=True)
-"""
 
 WAITS = """
     import signal, popmq
@@ -65,11 +54,6 @@ ORDERLY = """
 """
 
 
-def line(worker: subprocess.Popen[str]) -> str:
-    assert worker.stdout
-    return worker.stdout.readline().strip()
-
-
 def progress(client: popmq.Client) -> int:
     return sum(row.committed for row in client.offsets.query(TOPIC, GROUP))
 
@@ -79,7 +63,7 @@ def test_a_consumer_stopped_by_a_signal_has_committed_and_said_goodbye(
     sync_client: popmq.Client, popmq_broker: Broker
 ) -> None:
     sync_client.send(TOPIC, ["one"])
-    worker = python(LOOP, popmq_broker)
+    worker = python(STOPPED_BY_A_SIGNAL.replace("{loop}", "pull_consume"), popmq_broker)
     assert line(worker) == "one"
     worker.send_signal(signal.SIGTERM)
     out, err = worker.communicate(timeout=60)
