@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import pty
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +35,22 @@ class Done:
 
 
 Cli = Callable[..., Done]
+
+
+def on_a_terminal(command: list[str], environment: dict[str, str]) -> bytes:
+    """What a program writes to a terminal."""
+    main, terminal = pty.openpty()
+    shown = subprocess.Popen(command, env=environment, stdout=terminal)
+    os.close(terminal)
+    text = b""
+    try:
+        while piece := os.read(main, 4096):
+            text += piece
+    except OSError:  # how Linux says that the other end of a terminal is closed
+        pass
+    assert shown.wait(timeout=60) == 0
+    os.close(main)
+    return text
 
 
 @pytest.fixture

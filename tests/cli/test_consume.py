@@ -1,6 +1,5 @@
 """`popmq consume` and `popmq ping`."""
 
-import errno
 import os
 import signal
 from importlib.metadata import version
@@ -41,21 +40,6 @@ def test_a_program_gets_the_body_and_its_exit_code_settles_the_message(run: Cli,
     assert left(client) == [("bad", 2)]
     (life,) = client.messages.why("m2")
     assert any(event.reason == "exit code 7: no, bad" for group in life.groups for event in group.events)
-
-
-@pytest.mark.promise("redelivery")
-def test_messages_that_consume_could_not_print_are_visible_again(
-    run: Cli, client: popmq.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client.send("orders", ["a", "b"])
-
-    def broken(*_arguments: object) -> None:
-        raise BrokenPipeError(errno.EPIPE, "the reader has gone")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("popmq_cli.messages.consume.show_body", broken)
-        assert run("consume", "orders", "billing").code == 141
-    assert left(client) == [("a", 1), ("b", 1)]
 
 
 @pytest.mark.embedded("its name")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -23,7 +22,7 @@ from popmq_cli.readers.stats import GROUP_COLUMNS
 from popmq_cli.shared import exits
 from popmq_cli.shared.output import Output, fitting
 from popmq_server.embedded_broker import EmbeddedBroker
-from tests.cli.conftest import PROGRAM, Cli
+from tests.cli.conftest import PROGRAM, Cli, on_a_terminal
 
 pytestmark = pytest.mark.process
 
@@ -59,7 +58,7 @@ def test_every_command_has_help_with_examples_of_itself(run: Cli, path: tuple[st
 def test_every_command_that_asks_knows_json_and_endpoint(run: Cli, path: tuple[str, ...]) -> None:
     text = run(*path, "--help").out
     assert "--json" in text
-    assert "--endpoint" in text
+    assert ("--namesrv" if path[0] == "cluster" else "--endpoint") in text
 
 
 def test_the_help_lists_each_command_with_the_first_line_of_its_own_help() -> None:
@@ -173,17 +172,7 @@ def test_tables_have_colours_on_a_terminal_and_none_in_a_pipe(client: popmq.Clie
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
     piped = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=True)
     assert b"\x1b[" not in piped.stdout
-    main, terminal = pty.openpty()
-    shown = subprocess.Popen(command, env=environment, stdout=terminal)
-    os.close(terminal)
-    text = b""
-    try:
-        while piece := os.read(main, 4096):
-            text += piece
-    except OSError:  # how Linux says that the other end of a terminal is closed
-        pass
-    assert shown.wait(timeout=60) == 0
-    os.close(main)
+    text = on_a_terminal(command, environment)
     assert b"\x1b[1m" in text
     assert "─".encode() in text
     assert b"billing" in text

@@ -108,28 +108,3 @@ def test_message_group_and_priority_are_sent(run: Cli, client: popmq.Client) -> 
     assert text.count("message group customer-7") == 2
     assert text.index("first") < text.index("second")
     assert "priority 9" in run("pop", "urgent", "billing").out
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["send", "mail", "x", "--deliver-at", "someday"],
-        ["delayed", "--until", "soon"],
-        ["recall", "mail"],
-        ["transactions", "commit"],
-        ["topic", "create", "x", "--type", "SQUARE"],
-        ["topic", "create", "x", "--max-bytes", "10 GB"],
-        ["group", "create", "x", "--filter", "orders"],
-        ["group", "create", "x", "--filter", "orders=a", "--sql", "orders=TRUE"],
-        ["offsets", "reset", "orders", "billing"],
-        ["offsets", "reset", "orders", "billing", "--to", "latest", "--queue", "0=1"],
-        ["offsets", "reset", "orders", "billing", "--queue", "zero"],
-        ["mode", "orders", "billing", "push"],
-        ["message", "orders"],
-        ["message", "orders", "--id", "a", "--key", "b"],
-    ],
-)
-def test_wrong_usage_differs_from_refusal(run: Cli, client: popmq.Client, arguments: list[str]) -> None:
-    done = run(*arguments)
-    assert done.code == 2
-    assert done.err.startswith("Usage: popmq")

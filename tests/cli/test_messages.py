@@ -188,8 +188,11 @@ def test_a_delivery_that_is_over_is_refused_and_one_of_many_partly(run: Cli, cli
 
 @pytest.mark.promise("redelivery")
 @pytest.mark.slow
-def test_messages_that_pop_could_not_print_are_visible_again(
-    run: Cli, client: popmq.Client, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("command", "printing"), [("pop --max 9 --ack", "pop._print"), ("consume", "consume.show_body")]
+)
+def test_messages_that_could_not_be_printed_are_visible_again(
+    run: Cli, client: popmq.Client, monkeypatch: pytest.MonkeyPatch, command: str, printing: str
 ) -> None:
     client.send("orders", ["a", "b"])
 
@@ -197,9 +200,11 @@ def test_messages_that_pop_could_not_print_are_visible_again(
         raise BrokenPipeError(errno.EPIPE, "the reader has gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr("popmq_cli.messages.pop._print", broken)
-        assert run("pop", "orders", "billing", "--max", "9", "--ack").code == 141
-    assert [(delivery.body, delivery.attempt) for delivery in client.pop("orders", "billing")] == [(b"a", 1), (b"b", 1)]
+        patched.setattr(f"popmq_cli.messages.{printing}", broken)
+        name, *options = command.split()
+        assert run(name, "orders", "billing", *options).code == 141
+    again = [(delivery.body, delivery.attempt) for delivery in client.pop("orders", "billing", 100)]
+    assert sorted(again) == [(b"a", 1), (b"b", 1)]
 
 
 def test_a_message_may_be_delivered_at_a_relative_time(run: Cli, client: popmq.Client) -> None:

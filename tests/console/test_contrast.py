@@ -45,16 +45,12 @@ def test_the_formula_is_that_of_wcag() -> None:
 
 
 @pytest.mark.parametrize("theme", themes())
-def test_text_is_readable_on_every_ground(theme: str) -> None:
+@pytest.mark.parametrize(("pairs", "least"), [(TEXT, 4.5), (EDGES, 3)], ids=["text", "edges and lines"])
+def test_text_is_readable_on_every_ground_and_edges_can_be_seen(
+    theme: str, pairs: list[tuple[str, str]], least: float
+) -> None:
     colours = themes()[theme]
-    weak = [pair for pair in TEXT if contrast(colours[pair[0]], colours[pair[1]]) < 4.5]
-    assert weak == []
-
-
-@pytest.mark.parametrize("theme", themes())
-def test_edges_and_lines_can_be_seen(theme: str) -> None:
-    colours = themes()[theme]
-    weak = [pair for pair in EDGES if contrast(colours[pair[0]], colours[pair[1]]) < 3]
+    weak = [pair for pair in pairs if contrast(colours[pair[0]], colours[pair[1]]) < least]
     assert weak == []
 
 

@@ -7,6 +7,18 @@ import textwrap
 
 from popmq.testing import Broker
 
+#: A program that handles messages until it is told to stop; `{loop}` is consume or pull_consume.
+STOPPED_BY_A_SIGNAL = """
+    import signal, popmq
+    with popmq.Client({endpoint!r}) as client:
+        consumer = client.{loop}("orders", "billing")
+        signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+        for delivery in consumer:
+            with delivery:
+                print(delivery.text(), flush=True)
+    print("stopped", flush=True)
+"""
+
 _STARTED: list[subprocess.Popen[str]] = []
 
 
@@ -32,3 +44,9 @@ def python(code: str, broker: Broker, transport: str = "") -> subprocess.Popen[s
     return started(
         subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
     )
+
+
+def line(worker: subprocess.Popen[str]) -> str:
+    """The next line that a program prints."""
+    assert worker.stdout
+    return worker.stdout.readline().strip()

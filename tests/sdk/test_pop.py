@@ -86,16 +86,6 @@ async def test_a_release_without_a_delay_takes_the_groups_backoff(client: Any, p
     assert (result.visible_ms, result.dead_lettered) == (popmq_clock.now_ms() + 10_000, False)
 
 
-@pytest.mark.promise("uncounted")
-@pytest.mark.slow
-async def test_an_uncounted_release_gives_the_attempt_back(client: Any) -> None:
-    await client.send(TOPIC, b"x")
-    (delivery,) = await client.pop(TOPIC, GROUP)
-    await client.release(delivery, delay=0.0, uncounted=True)
-    (again,) = await client.pop(TOPIC, GROUP)
-    assert again.attempt == 1
-
-
 @pytest.mark.embedded("the client that had a dead letter last")
 async def test_a_rejected_message_lies_in_the_dead_letter_topic_with_its_reason(client: Any) -> None:
     await client.send(TOPIC, b"bad")

@@ -1,17 +1,17 @@
 """A client among processes, threads and signals."""
 
-import asyncio
 import os
 import signal
 import threading
+from typing import Any
 
 import pytest
 
 import popmq
 from popmq import errors
-from popmq.testing import Broker, FakeClock
+from popmq.testing import Broker
 from tests.sdk.conftest import GROUP, TOPIC
-from tests.sdk.programs import python
+from tests.sdk.programs import STOPPED_BY_A_SIGNAL, line, python
 
 pytestmark = pytest.mark.process
 
@@ -86,17 +86,6 @@ FORK_WITH_LOCKS = """
         os._exit(0)
     os.wait()
     os._exit(0)
-"""
-
-LOOP = """
-    import signal, popmq
-    with popmq.Client({endpoint!r}) as client:
-        consumer = client.consume("orders", "billing")
-        signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
-        for delivery in consumer:
-            with delivery:
-                print(delivery.text(), flush=True)
-    print("stopped", flush=True)
 """
 
 CLOSED_BY_A_SIGNAL = """
@@ -198,9 +187,8 @@ def test_a_fork_beside_a_grpcio_call_is_reported_and_does_not_hang(
 @pytest.mark.promise("statistics")
 def test_a_consumer_stopped_by_a_signal_leaves_nothing_leased(sync_client: popmq.Client, popmq_broker: Broker) -> None:
     sync_client.send(TOPIC, ["one"])
-    worker = python(LOOP, popmq_broker)
-    assert worker.stdout
-    assert worker.stdout.readline() == "one\n"
+    worker = python(STOPPED_BY_A_SIGNAL.replace("{loop}", "consume"), popmq_broker)
+    assert line(worker) == "one"
     worker.send_signal(signal.SIGTERM)
     out, err = worker.communicate(timeout=60)
     assert (out, err, worker.returncode) == ("stopped\n", "", 0)
@@ -215,8 +203,7 @@ def test_a_signal_handler_that_closes_ends_the_loop_that_it_interrupts(
 ) -> None:
     sync_client.send(TOPIC, ["one"])
     worker = python(CLOSED_BY_A_SIGNAL.replace("{closed}", closed), popmq_broker)
-    assert worker.stdout
-    assert worker.stdout.readline() == "one\n"
+    assert line(worker) == "one"
     while not sync_client.broker.stats(TOPIC, GROUP).groups[0].waiters:
         pass
     worker.send_signal(signal.SIGTERM)
@@ -230,8 +217,7 @@ def test_a_signal_handler_that_closes_ends_the_loop_that_it_interrupts(
 def test_ctrl_c_in_a_handler_gives_its_message_back(sync_client: popmq.Client, popmq_broker: Broker) -> None:
     sync_client.send(TOPIC, ["one"])
     worker = python(HANDLER_THAT_WAITS, popmq_broker)
-    assert worker.stdout
-    assert worker.stdout.readline() == "one\n"
+    assert line(worker) == "one"
     worker.send_signal(signal.SIGINT)
     _, err = worker.communicate(timeout=60)
     assert "KeyboardInterrupt" in err
@@ -250,23 +236,12 @@ def test_a_loop_left_by_break_leaves_nothing_leased(sync_client: popmq.Client) -
     assert (stats.acked, stats.in_flight) == (4, 0)
 
 
-def test_a_delivery_that_its_program_dropped_is_not_renewed(sync_client: popmq.Client, popmq_clock: FakeClock) -> None:
-    sync_client.send(TOPIC, b"forgotten")
-    with sync_client.consume(TOPIC, GROUP, invisible=60.0) as consumer:
-        next(consumer)
-        popmq_clock.advance(60_000)
-        (again,) = sync_client.pop(TOPIC, GROUP)
-        assert again.attempt == 2
-
-
-async def test_a_delivery_that_an_async_program_dropped_is_not_renewed(
-    sync_client: popmq.Client, popmq_broker: Broker, popmq_clock: FakeClock
-) -> None:
-    sync_client.send(TOPIC, b"forgotten")
-    async with popmq_broker.async_client() as client, client.consume(TOPIC, GROUP, invisible=60.0) as consumer:
+async def test_a_delivery_that_its_program_dropped_is_not_renewed(client: Any, advance: Any) -> None:
+    await client.send(TOPIC, b"forgotten")
+    async with client.consume(TOPIC, GROUP, invisible=60.0) as consumer:
         await consumer.__anext__()
-        await asyncio.to_thread(popmq_clock.advance, 60_000)
-        (again,) = sync_client.pop(TOPIC, GROUP)
+        await advance(60.0)
+        (again,) = await client.pop(TOPIC, GROUP)
         assert again.attempt == 2
 
 

@@ -162,28 +162,18 @@ def test_a_missing_option_is_named(missing: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("maxRowPerTrigger", "maxRowsPerTrigger"),
-        ("startingoffset", "startingOffsets"),
-        ("kafka.bootstrap.servers", "endpoint"),
-        ("includeHeaders", "includeProperties"),
-    ],
-)
-def test_an_unknown_name_is_answered_with_the_name_that_was_meant(name: str, meant: str) -> None:
-    with pytest.raises(OptionError, match=rf"unknown option '{name.lower()}' \(did you mean {meant}\?\)"):
-        parse(**{name: "1"})
-
-
-@pytest.mark.parametrize(
     ("name", "instead"),
     [
+        ("maxRowPerTrigger", r"did you mean maxRowsPerTrigger\?\)"),
+        ("startingoffset", r"did you mean startingOffsets\?\)"),
+        ("kafka.bootstrap.servers", r"did you mean endpoint\?\)"),
+        ("includeHeaders", r"did you mean includeProperties\?\)"),
         ("startingOffsetsByTimestamp", "use startingOffsets with a time"),
         ("kafka.sasl.jaas.config", "use accessKey and secret"),
         ("kafka.session.timeout.ms", "leave it out: it is of Kafka's client"),
     ],
 )
-def test_each_option_of_kafkas_source_is_answered_with_what_to_do(name: str, instead: str) -> None:
+def test_an_unknown_name_or_one_of_kafkas_source_is_answered_with_what_to_write(name: str, instead: str) -> None:
     with pytest.raises(OptionError, match=rf"unknown option '{name.lower()}' \({instead}"):
         parse(**{name: "1"})
 

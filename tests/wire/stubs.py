@@ -130,6 +130,13 @@ def handles(answer: pb.PopResponse) -> list[str]:
     return [delivery.handle for delivery in answer.deliveries]
 
 
+def reject(shop: Stubs, reason: str, *texts: bytes, topic: str = TOPIC) -> None:
+    """Makes dead letters of new messages."""
+    shop.send(*texts, topic=topic)
+    for handle in handles(shop.pop(topic, max_messages=len(texts))):
+        shop.change(handle, reject=pb.Reject(reason=reason))
+
+
 def refusal(call: Callable[..., Any], request: Any) -> Refusal:
     """Makes a call that must be refused, and reads why as every language would: by the stock helper."""
     try:

@@ -13,7 +13,6 @@ import pytest
 from popmq_server.contract import commands as ask
 from popmq_server.values.handles import make_handle
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Delivery, Rig, bodies, numbered, refusals, sending
-from tests.engine.traffic.traffic import Traffic
 
 
 @pytest.mark.mechanism("S1.15", "S1.20")
@@ -252,28 +251,6 @@ def test_an_extension_in_the_millisecond_of_the_deadline_wins_over_the_revive(ri
     rig.settle()
     assert [done(result) for result in rig.run(ack(rig, kept), ack(rig, late))] == [True, False]
     assert bodies(rig.pop()) == ["a"]
-
-
-@pytest.mark.mechanism("S1.46", "I.09")
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_positions_never_go_back_and_never_beyond_the_end(rig: Rig, seed: int) -> None:
-    """Whatever clients, owners, time and restarts do, popped messages are not read again."""
-    traffic = Traffic(seed)
-    rig.run(*traffic.first())
-    seen: dict[Any, int] = {}
-    for turn in range(150):
-        rig.skip(traffic.pause_ms())
-        commands = [one for one in traffic.group() if not isinstance(one, ask.DeleteTopic | ask.DeleteGroup)]
-        traffic.learn(commands, rig.run(*commands))
-        if turn % 50 == 49:
-            rig.crash()
-        state = rig.core.state
-        for where in list(state.poff):
-            offset = state.poff[where]
-            assert seen.get(where, 0) <= offset <= state.queue_max.get(where[1:], 0)
-            seen[where] = offset
-    assert len(seen) > 4
 
 
 # ── What nothing is left of ──────────────────────────────────────────────────────────────────────────────────────────

@@ -39,22 +39,6 @@ def reference_average(queues: int, clients: int, place: int) -> list[int]:
     return list(range(start, start + min(size, max(0, queues - start))))
 
 
-@pytest.mark.parametrize(
-    ("queues", "clients", "expected"),
-    [
-        (8, "a", [[0, 1, 2, 3, 4, 5, 6, 7]]),
-        (8, "ab", [[0, 1, 2, 3], [4, 5, 6, 7]]),
-        (8, "abc", [[0, 1, 2], [3, 4, 5], [6, 7]]),
-        (8, "abcde", [[0, 1], [2, 3], [4, 5], [6], [7]]),
-        (3, "abc", [[0], [1], [2]]),
-        (2, "abcd", [[0], [1], [], []]),  # S3.24: more consumers than queues, some idle
-        (1, "ab", [[0], []]),
-    ],
-)
-def test_avg_assigns_ranges_of_equal_length(queues: int, clients: str, expected: Shares) -> None:
-    assert shares(by_average, queues, list(clients)) == expected
-
-
 @pytest.mark.mechanism("S3.19")
 @pytest.mark.parametrize("queues", range(1, 20))
 @pytest.mark.parametrize("count", range(1, 12))

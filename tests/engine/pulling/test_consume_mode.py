@@ -1,8 +1,5 @@
 """The consume mode of a group in a topic, switched while consumers of both kinds run."""
 
-import random
-from collections import Counter
-
 import pytest
 
 from popmq_server.contract import commands as ask
@@ -13,7 +10,6 @@ from tests.engine.pull_steps import (
     RETRY,
     committed,
     finish,
-    places,
     pull,
     pulled_again,
     reset,
@@ -246,116 +242,3 @@ def test_an_owner_may_ack_its_sets_in_the_commit_of_a_switch_to_pull(
     assert results[0][0] == 10
     assert sums(shop) == (0, 0, 0, 0, 10)
     assert pulled_again(shop) == []
-
-
-# ── Both kinds of consumers at once ──────────────────────────────────────────────────────────────────────────────────
-
-
-class Traffic:
-    """Independent pop and pull consumers and an owner; a refused one waits for the next switch.
-
-    `finished`: how often each message was acked, by a handle or by a commit that passed it.
-    """
-
-    def __init__(self, rig: Rig, chance: random.Random, in_order: bool) -> None:
-        self.rig = rig
-        self.chance = chance
-        self.in_order = in_order
-        self.finished: Counter[str] = Counter()
-        self.leased: list[Delivery] = []
-        self.sent: list[str] = []
-        self.epoch = 0
-
-    def send(self) -> None:
-        texts = [f"{self.chance.choice('abc')}{len(self.sent) + step}" for step in range(3)]
-        self.sent += texts
-        send_fifo(self.rig, *texts) if self.in_order else self.rig.send(*texts)
-
-    def pop(self) -> None:
-        popped = self.rig.run(ask.Pop("t", "g", max_messages=3))[0]
-        if not refusal(popped):
-            self.leased += deliveries(popped)
-
-    def seal(self) -> None:
-        self.epoch += 1
-        popped = self.rig.run(sealing(self.epoch, max_messages=3))[0]
-        if not refusal(popped):
-            self.leased += deliveries(popped)
-
-    def renew(self) -> None:
-        """Renews the owner, which takes back its lost messages that no other client took."""
-        self.rig.do(ask.RenewOwner("g", "o", 1, MINUTE))
-
-    def ack(self) -> None:
-        self.chance.shuffle(self.leased)
-        rows, self.leased = self.leased[:3], self.leased[3:]
-        self.finished.update(row.body for row, refused in zip(rows, self.rig.ack(rows), strict=True) if not refused)
-
-    def release(self) -> None:
-        self.rig.release([self.leased.pop() for _ in range(min(2, len(self.leased)))], delay_ms=0)
-
-    def pull(self) -> None:
-        """Reads on from the committed offset, sends one of the messages back, and commits behind the batch."""
-        queue = self.chance.randrange(2)
-        found = self.read(ask.Pull("t", "g", queue, committed(self.rig)[queue], max_messages=4))
-        if found is None or not found.rows:
-            return
-        back = self.chance.choice([row[3] for row in found.rows])
-        done = self.rig.run(
-            ask.SendBack("t", "g", (ask.SentBack(queue, back, delay_ms=self.chance.choice([0, MINUTE])),)),
-            ask.UpdateOffsets("t", "g", {queue: found.next_offset}),
-        )
-        if not refusal(done[1]):
-            self.finished.update(text for text, offset, _ in places(found) if offset != back)
-
-    def read(self, command: ask.Pull) -> ask.Pulled | None:
-        """None for a group that pops: not one message is given away twice."""
-        found: ask.Pulled = self.rig.run(command)[0]
-        assert refusal(found) == ("" if mode(self.rig) == "PULL" else "WRONG_CONSUME_MODE")
-        return None if refusal(found) else found
-
-    def pull_again(self) -> None:
-        found = self.read(ask.Pull(RETRY, "g", 0, 0, max_messages=2))
-        if found and found.rows and not refusal(self.rig.run(ask.UpdateOffsets(RETRY, "g", {0: found.next_offset}))[0]):
-            self.finished.update(texts(found))
-
-    def switch(self) -> None:
-        self.rig.run(ask.SetConsumeMode("t", "g", "POP" if mode(self.rig) == "PULL" else "PULL"))
-
-    def crash(self) -> None:
-        self.rig.crash()
-
-    def time(self) -> None:
-        self.rig.advance(self.chance.choice([1, MINUTE]))
-
-    def step(self) -> None:
-        names = ["send", "pop", "seal", "renew", "ack", "release", "pull", "pull_again", "switch", "crash", "time"]
-        weights = [3, 5, 2, 1, 5, 2, 6, 4, 2, 1, 1]
-        getattr(self, self.chance.choices(names, weights)[0])()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("in_order", [False, True], ids=["NORMAL", "FIFO"])
-def test_each_message_is_finished_once_by_pop_and_pull_consumers_with_crashes_and_switches(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, in_order: bool, seed: int
-) -> None:
-    """A message that was sent back is finished when its retry is; nobody here dies between two of its own calls."""
-    monkeypatch.setattr(sweep, "SWEEP_MAX", 5)
-    if in_order:
-        fifo_pair(rig, queues=2, max_attempts=1000)
-    else:
-        rig.pair(queues=2, max_attempts=1000)
-    rig.attach()
-    traffic = Traffic(rig, random.Random(seed), in_order)
-    for _ in range(150):
-        traffic.step()
-        assert set(traffic.finished.values()) <= {1}
-        assert rig.findings() == []
-    switch(rig, "POP")
-    rig.advance(HOUR)
-    while rows := rig.pop(100):
-        rig.ack(rows)
-        traffic.finished.update(bodies(rows))
-    assert traffic.finished == Counter(traffic.sent)
-    assert (rig.numbers().dead, rig.numbers().waiting, sums(rig)[:4]) == (0, 0, (0, 0, 0, 0))

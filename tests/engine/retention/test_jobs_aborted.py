@@ -65,22 +65,19 @@ def idle(rig: Rig, count: int) -> None:
         rig.settle()
 
 
-@pytest.mark.usefixtures("defect")
-def test_retention_goes_on_beside_a_job_that_fails_each_minute(rig: Rig) -> None:
+@pytest.mark.parametrize("beside", ["a job that fails", "commands that are refused after they wrote"])
+def test_retention_goes_on_beside_what_is_undone_each_minute(
+    rig: Rig, beside: str, request: pytest.FixtureRequest
+) -> None:
     rig.topic("t", keep_ms=MINUTE)
     rig.group()
     rig.pop()
-    minutes(rig, 10)
-    assert set(rig.failures) == {"stages"}
-    assert len(rig.read("log")) <= 2
-
-
-def test_retention_goes_on_beside_commands_that_are_refused_after_they_wrote(rig: Rig) -> None:
-    rig.topic("t", keep_ms=MINUTE)
-    rig.group()
-    rig.pop()
-    minutes(rig, 10, refused_late(rig))
-    assert rig.failures == []
+    if beside == "a job that fails":
+        request.getfixturevalue("defect")
+        minutes(rig, 10)
+    else:
+        minutes(rig, 10, refused_late(rig))
+    assert set(rig.failures) == ({"stages"} if beside == "a job that fails" else set())
     assert len(rig.read("log")) <= 2
 
 

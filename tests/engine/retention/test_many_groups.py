@@ -78,35 +78,21 @@ def work(rig: Rig, counts: list[int]) -> list[int]:
 
 
 @pytest.mark.usefixtures("short_pieces")
-@pytest.mark.parametrize("by_age", [False, True])
-def test_a_piece_of_retention_costs_the_same_however_many_groups_passed_the_chunks(
-    make_rig: MakeRig, counts: list[int], by_age: bool
+@pytest.mark.parametrize(("by_age", "lag"), [(False, False), (True, False), (True, True)])
+def test_a_piece_of_retention_costs_the_same_however_many_groups_passed_the_chunks_or_lag(
+    make_rig: MakeRig, counts: list[int], by_age: bool, lag: bool
 ) -> None:
-    few, many = (max(work(read_by(make_rig(str(n)), n, by_age=by_age), counts)) for n in (30, 300))
+    few, many = (max(work(read_by(make_rig(str(n)), n, by_age=by_age, lag=lag), counts)) for n in (30, 300))
     assert many < 1.1 * few
 
 
-def test_the_groups_are_walked_over_once_and_not_for_each_chunk(make_rig: MakeRig, counts: list[int]) -> None:
-    def more(groups: int) -> int:
-        """What ten chunks cost more than one."""
-        one, ten = (sum(work(read_by(make_rig(f"{groups}-{n}"), groups, chunks=n), counts)) for n in (1, 10))
-        return ten - one
-
-    assert more(100) < 1.1 * more(10)
-
-
-@pytest.mark.usefixtures("short_pieces")
-def test_a_piece_of_retention_by_age_costs_the_same_however_many_groups_lag(
-    make_rig: MakeRig, counts: list[int]
+@pytest.mark.parametrize("lag", [False, True])
+def test_the_groups_are_walked_over_or_moved_once_and_not_for_each_chunk(
+    make_rig: MakeRig, counts: list[int], lag: bool
 ) -> None:
-    few, many = (max(work(read_by(make_rig(str(n)), n, by_age=True, lag=True), counts)) for n in (30, 300))
-    assert many < 1.1 * few
-
-
-def test_groups_that_lag_are_moved_once_and_not_for_each_chunk(make_rig: MakeRig, counts: list[int]) -> None:
     def more(groups: int) -> int:
         """What ten chunks cost more than one."""
-        rigs = (read_by(make_rig(f"{groups}-{n}"), groups, chunks=n, by_age=True, lag=True) for n in (1, 10))
+        rigs = (read_by(make_rig(f"{groups}-{n}"), groups, chunks=n, by_age=lag, lag=lag) for n in (1, 10))
         one, ten = (sum(work(rig, counts)) for rig in rigs)
         return ten - one
 
@@ -170,10 +156,12 @@ def few_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "LOOKS_MAX", 20)
 
 
-def full(rig: Rig, groups: int, topic: str = "t") -> Rig:
-    """A topic without room, of which no group has read the three chunks that each group is before."""
-    read_by(rig, groups, by_age=True, lag=True, pad=200)
-    rig.do(ask.UpdateTopic(topic, 0, None, (("bytes_max", rig.core.state.topic_stat[1].bytes),)))
+def full(rig: Rig, groups: int, passed: bool = False) -> Rig:
+    """A topic without room for another chunk, whose three chunks no group has read, or each has passed; the first drops
+    by age, the other by default.
+    """
+    read_by(rig, groups, by_age=not passed, lag=not passed, pad=200)
+    rig.do(ask.UpdateTopic("t", 0, None, (("bytes_max", rig.core.state.topic_stat[1].bytes),)))
     rig.settle()
     return rig
 
@@ -252,14 +240,6 @@ def test_a_commit_that_fails_takes_back_that_groups_lag(rig: Rig) -> None:
     assert (chunks(rig), dict(rig.core.state.lagging)) == (3, {})
 
 
-def passed_by(rig: Rig, groups: int) -> Rig:
-    """A topic without room for another chunk, whose three chunks each group has passed; by default, not by age."""
-    read_by(rig, groups, pad=200)
-    rig.do(ask.UpdateTopic("t", 0, None, (("bytes_max", rig.core.state.topic_stat[1].bytes),)))
-    rig.settle()
-    return rig
-
-
 @pytest.mark.usefixtures("few_moves")
 def test_a_send_that_walks_over_groups_and_each_piece_after_it_cost_the_same_however_many_groups_have_passed(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
@@ -267,7 +247,7 @@ def test_a_send_that_walks_over_groups_and_each_piece_after_it_cost_the_same_how
     monkeypatch.setattr(backlog, "SUBSCRIPTIONS_MAX", 20)
 
     def pieces(groups: int) -> list[int]:
-        rig, again = passed_by(make_rig(str(groups)), groups), sending("m3" + "." * 200)
+        rig, again = full(make_rig(str(groups)), groups, passed=True), sending("m3" + "." * 200)
         refused: list[object] = []
         found = [calls(lambda: refused.append(rig.run(again)[0]))]
         assert refusal(refused[0]) == "STORAGE_FULL"
@@ -291,7 +271,7 @@ def test_a_send_is_stored_without_a_walk_if_all_groups_had_passed_the_oldest_mes
     monkeypatch.setattr(topic_walks, "LOOKS_MAX", 50)
 
     def pieces(groups: int) -> list[int]:
-        rig = passed_by(make_rig(str(groups)), groups)
+        rig = full(make_rig(str(groups)), groups, passed=True)
         counted.clear()
         rig.advance(MINUTE)
         found = list(counted)

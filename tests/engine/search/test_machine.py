@@ -18,7 +18,7 @@ from tests.engine.search.all_machines import MACHINES
 STEPS = 80 if WHOLE else 40
 
 
-@pytest.mark.mechanism("I.05", "I.06", "D.70")
+@pytest.mark.mechanism("I.05", "I.06", "I.09", "I.10", "I.12", "I.13", "S1.46", "D.70")
 @pytest.mark.slow
 # Some 10 s of CPU each: the limit leaves room for a machine that does other work as well.
 @pytest.mark.timeout(0 if WHOLE else 600)

@@ -1,20 +1,17 @@
-"""Delayed messages that go before their time, recalled or with their topic; and all together (I.12, I.22, F.02)."""
+"""Delayed messages that go before their time, recalled or with their topic (I.22, F.02)."""
 
 import itertools
 import logging
-import random
 
 import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import Place
 from popmq_server.embedded.rules.operate.purge import PURGE_KEYS_MAX
-from popmq_server.errors import CommitFailed
 from popmq_server.values.handles import read_recall, recall_text
-from tests.engine.faults import Fault, failing, killed_before_answer, killed_before_commit
-from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, refusal
+from tests.engine.faults import killed_before_answer, killed_before_commit
+from tests.engine.rig import DAY, HOUR, SECOND, Rig, bodies, refusal
 from tests.engine.traffic.traffic_timing import (
-    TimedTraffic,
     delayed,
     fill,
     handle_of,
@@ -22,7 +19,6 @@ from tests.engine.traffic.traffic_timing import (
     make_topic,
     recall,
     send,
-    step_wall,
     texts,
     timed_pair,
     waiting,
@@ -156,79 +152,3 @@ def test_the_delayed_messages_of_a_deleted_topic_go_in_bounded_pieces(rig: Rig) 
     assert all(before - after <= PURGE_KEYS_MAX for before, after in itertools.pairwise(left))
     assert left[-1] == 1
     assert delayed(rig) == ["stays"]
-
-
-# ── All together ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.mechanism("I.12")
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
-def test_each_delayed_message_comes_once_and_in_time_through_clock_steps_crashes_and_recalls(
-    rig: Rig, seed: int
-) -> None:
-    """I.12 against a dict: which messages are due, were recalled, and became visible when."""
-    chance = random.Random(seed)
-    timed_pair(rig, queues=2)
-    due: dict[str, tuple[str, int, Place]] = {}
-    gone: set[str] = set()
-    seen: dict[str, int] = {}
-    for turn in range(150):
-        for place in range(chance.randint(0, 2)):
-            kind, wait_ms = chance.choice(["due_ms", "delay_ms"]), chance.choice([1, 50, SECOND, MINUTE])
-            text, at = f"{turn}.{place}", rig.now + wait_ms
-            (stored,) = send(rig, later(text, **{kind: at if kind == "due_ms" else wait_ms}))
-            if stored.recall_handle:
-                due[text] = kind, at, stored
-            else:
-                assert kind == "due_ms"
-                assert rig.clock.wall_ms() >= at
-        if due and chance.random() < 0.2:
-            text = chance.choice(list(due))
-            if not refused(rig, due[text][2]):
-                assert text not in seen
-                gone.add(text)
-            else:
-                assert text in seen or text in gone or rig.now >= due[text][1]
-        if chance.random() < 0.1:
-            step_wall(rig, chance.choice([-SECOND, SECOND, -50, 50]))
-        chance.choice([rig.crash, rig.restart] + 18 * [lambda: None])()
-        rig.advance(chance.choice([0, 1, 10, SECOND]))
-        for row in rig.pop(4096):
-            assert row.body not in seen, "once"
-            if row.body in due:
-                kind, at, _ = due[row.body]
-                assert row.stored_ms >= at
-                assert kind == "delay_ms" or rig.clock.wall_ms() >= at
-            seen[row.body] = rig.now
-    rig.advance(DAY)
-    seen |= {row.body: rig.now for row in rig.pop(4096)}
-    assert set(due) - gone <= set(seen)
-    assert not gone & set(seen)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.NONE])
-def test_memory_equals_the_store_after_a_failed_commit(rig: Rig, fault: Fault) -> None:
-    traffic = TimedTraffic(seed=3)
-    rig.run(*traffic.first())
-    struck = 0
-    for turn in range(150):
-        rig.skip(traffic.pause_ms())
-        traffic.now_ms = rig.now
-        commands = traffic.group()
-        with failing(rig.store, fault if turn % 3 == 0 else Fault.NONE) as hit:
-            try:
-                committed = rig.commit(*commands)
-            except CommitFailed:
-                committed = None
-        struck += bool(hit.times)
-        if hit.times:
-            assert rig.findings() == []
-        if committed is None:
-            rig.crash()
-        else:
-            traffic.checks += committed.timed.checks
-            traffic.learn(commands, committed.results)
-        rig.settle()
-    assert struck > 20

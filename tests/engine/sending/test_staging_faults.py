@@ -1,7 +1,6 @@
 """A sink, its tasks or the broker die anywhere: each row is in its topic once; and what that costs."""
 
 import functools
-import random
 from typing import Any
 
 import pytest
@@ -12,8 +11,8 @@ from popmq_server.embedded.state import space
 from popmq_server.embedded.store import keys
 from popmq_server.embedded.store.lmdb import Transaction
 from tests.engine.faults import failing_put, killed_before_answer, killed_before_commit
-from tests.engine.rig import DAY, MINUTE, SECOND, Rig, message, numbered
-from tests.engine.stages import commit, committing, left, stage, staging_of
+from tests.engine.rig import MINUTE, SECOND, Rig, message, numbered
+from tests.engine.stages import commit, committing, stage, staging_of
 from tests.engine.traffic.traffic_timing import texts
 from tests.engine.work import calls
 
@@ -125,54 +124,6 @@ def test_a_stage_number_is_not_used_twice_after_an_older_release_had_the_store_o
     stage(rig, "b", "2")
     assert commit(rig, ("a", 1), ("b", 1)).messages == 2
     assert texts(rig) == ["1", "2"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_a_sink_that_dies_anywhere_stores_each_row_once(rig: Rig, seed: int) -> None:
-    """A sink of 12 batches with 1–3 tasks; tasks fail, drivers and brokers are killed, commits are repeated."""
-    chance = random.Random(seed)
-    rig.topic()
-    expected: list[str] = []
-    attempts = 0
-    for batch in range(12):
-        rows = [[f"{batch}.{task}.{n}" for n in range(chance.randrange(9))] for task in range(chance.randint(1, 3))]
-        expected += [text for task in rows for text in task]
-        while True:
-            attempts += 1
-            outcome = _one_try(rig, chance, batch, rows, attempts)
-            if outcome == "committed":
-                break
-    rig.settle()
-    assert sorted(texts(rig)) == sorted(expected)
-    rig.advance(DAY + 2 * MINUTE)
-    assert left(rig) == [0, 0, 0]
-
-
-def _one_try(rig: Rig, chance: random.Random, batch: int, rows: list[list[str]], attempt: int) -> str:
-    """One run of a batch by a driver, up to where it is killed."""
-    names = []
-    for task, texts_of in enumerate(rows):
-        stage_id = f"{attempt}.{task}"
-        for piece, start in enumerate(range(0, len(texts_of), 5)):
-            entries = [message(text) for text in texts_of[start : start + 5]]
-            how = chance.choice((rig.run, rig.run, rig.run, lambda *them: killed_before_answer(rig, *them)))
-            for _ in range(chance.randint(1, 2)):
-                how(staging_of(stage_id, entries, batch=batch, piece=piece))
-            if chance.random() < 0.1:
-                return "killed"
-        if texts_of:
-            names.append((stage_id, len(texts_of)))
-    if chance.random() < 0.2:
-        killed_before_commit(rig, committing(*names, batch=batch))
-        return "killed"
-    if chance.random() < 0.3:
-        killed_before_answer(rig, committing(*names, batch=batch))
-        return "killed"
-    assert isinstance(rig.run(committing(*names, batch=batch))[0], ask.BatchCommitted)
-    if chance.random() < 0.5:
-        rig.run()
-    return "committed"
 
 
 # ── Cost ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,7 +2,6 @@
 
 import itertools
 import logging
-import random
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from popmq_server.embedded.state import space
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.values.handles import read_transaction, transaction_text
 from tests.engine.faults import failing_put, killed_before_answer, killed_before_commit
-from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, bodies, message, refusal, refusals
+from tests.engine.rig import HOUR, MINUTE, Rig, bodies, refusal, refusals
 from tests.engine.traffic.traffic_timing import (
     delayed,
     ending,
@@ -353,33 +352,3 @@ def test_the_half_messages_of_a_deleted_topic_go_in_bounded_pieces(rig: Rig) -> 
         rig.crash()
     assert all(before - after <= PURGE_KEYS_MAX for before, after in itertools.pairwise(left))
     assert halves(rig) == ["stays"]
-
-
-# ── All together ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.mechanism("I.13")
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
-def test_each_message_is_visible_if_and_only_if_it_was_committed(rig: Rig, seed: int) -> None:
-    """I.13 against a dict: ends in any order, twice, late, with crashes in between."""
-    chance = random.Random(seed)
-    timed_pair(rig, queues=2)
-    places: dict[str, Place] = {}
-    decided: dict[str, bool] = {}
-    for turn in range(120):
-        texts_now = [f"{turn}.{place}" for place in range(chance.randint(0, 3))]
-        asked = [{"transaction": True} | ({"delay_ms": SECOND} if chance.random() < 0.3 else {}) for _ in texts_now]
-        if texts_now:
-            made = [later(text, **fields) for text, fields in zip(texts_now, asked, strict=True)]
-            places |= zip(texts_now, send(rig, *made, message(f"plain {turn}")), strict=False)
-        for text in chance.sample(sorted(places), min(len(places), chance.randint(0, 3))):
-            commit = chance.random() < 0.5
-            (result,) = end(rig, places[text], commit=commit)
-            assert refusal(result) == ("" if decided.setdefault(text, commit) == commit else "TRANSACTION_ENDED")
-        chance.choice([rig.crash, rig.restart] + 8 * [lambda: None])()
-        rig.advance(chance.choice([0, 1, SECOND]))
-    rig.advance(MINUTE)
-    seen = [text for text in bodies(rig.pop(4096)) if not text.startswith("plain")]
-    assert sorted(seen) == sorted(text for text, commit in decided.items() if commit)
-    assert halves(rig) == [text for text in places if text not in decided]

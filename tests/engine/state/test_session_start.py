@@ -76,22 +76,18 @@ def test_a_start_keeps_no_lease_with_a_time_of_its_own(rig: Rig) -> None:
     assert sorted(bodies(rig.pop())) == ["extended", "plain"]
 
 
-def test_a_session_that_ends_soon_after_a_start_has_no_lease_left(rig: Rig) -> None:
-    rig.pair()
-    rig.send("a")
-    pop(rig)
-    down(rig, HOUR)
-    assert rig.do(ask.ReleaseSession("c")) == (1, 0)
-    rig.settle()
-    assert bodies(rig.pop()) == ["a"]
-
-
-def test_a_lease_that_an_operator_ends_soon_after_a_start_is_over(rig: Rig) -> None:
+@pytest.mark.parametrize("by_operator", [False, True])
+def test_a_lease_is_over_whose_session_or_which_an_operator_ends_soon_after_a_start(
+    rig: Rig, by_operator: bool
+) -> None:
     rig.pair()
     rig.send("a")
     (row,) = pop(rig)
     down(rig, HOUR)
-    assert rig.do(ask.EndLease("g", str(row.lease.ck_id))) == 1
+    if by_operator:
+        assert rig.do(ask.EndLease("g", str(row.lease.ck_id))) == 1
+    else:
+        assert rig.do(ask.ReleaseSession("c")) == (1, 0)
     rig.settle()
     assert bodies(rig.pop()) == ["a"]
 

@@ -15,13 +15,15 @@ TOPICS, GROUPS, OWNERS = ("t", "u"), ("g", "h"), ("o", "p")
 
 
 class Traffic:
-    """Makes commit batches; uses handles from the answers in later ones."""
+    """Makes commit batches; uses what was answered in later ones. `now_ms`: the time of the next one."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.given: list[tuple[str, str]] = []
         self.sent = 0
         self.epoch = 1
+        self.now_ms = 0
+        self.checks: list[ask.Check] = []
         self._kinds: list[Callable[[], Any]] = [self.send] * 4 + [self.pop] * 4 + [self.ack] * 3 + [self.change] * 3
         self._kinds += [self.seal] * 2 + [self.owner] * 2 + [self.operate, self.redrive]
 

@@ -123,8 +123,6 @@ class TimedTraffic(Traffic):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.places: list[Place] = []
-        self.checks: list[ask.Check] = []
-        self.now_ms = 0
         kinds: list[Callable[[], Any]] = [self.wait] * 6 + [self.take_back] * 3 + [self.end] * 4 + [self.count]
         self._kinds += [*kinds, self.listen, self.remake]
 

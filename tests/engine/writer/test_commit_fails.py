@@ -27,6 +27,7 @@ from tests.engine.conftest import MakeRig
 from tests.engine.faults import Fault, failing, failing_put
 from tests.engine.rig import Rig, bodies, refusal, refusals, sending
 from tests.engine.traffic.traffic import Traffic
+from tests.engine.traffic.traffic_timing import TimedTraffic
 from tests.engine.unlisted import Unlisted
 
 
@@ -36,34 +37,35 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "popmq")
 
 
-def begun(rig: Rig, seed: int) -> Traffic:
-    traffic = Traffic(seed)
+def begun(rig: Rig, traffic: Traffic) -> Traffic:
     rig.run(*traffic.first())
     return traffic
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.NONE])
-@pytest.mark.parametrize("every", [1, 2, 5])
-def test_memory_equals_the_store_after_a_failed_commit(rig: Rig, fault: Fault, every: int) -> None:
-    traffic = begun(rig, seed=every)
+@pytest.mark.parametrize(("kind", "every"), [(Traffic, 1), (Traffic, 2), (Traffic, 5), (TimedTraffic, 3)])
+def test_memory_equals_the_store_after_a_failed_commit(rig: Rig, fault: Fault, kind: type[Traffic], every: int) -> None:
+    traffic = begun(rig, kind(seed=every))
     struck = 0
     for turn in range(120):
         rig.skip(traffic.pause_ms())
+        traffic.now_ms = rig.now
         commands = traffic.group()
         with failing(rig.store, fault if turn % every == 0 else Fault.NONE) as hit:
             try:
-                results = rig.run(*commands)
+                committed = rig.commit(*commands)
             except CommitFailed:
-                results = []
+                committed = None
         struck += bool(hit.times)
         if hit.times:
             assert rig.findings() == []
-        if fault is Fault.IO and hit.times:
-            assert not results, "a commit that cannot be trusted must not be answered"
+        if committed is None:
             rig.crash()
         else:
-            traffic.learn(commands, results)
+            assert not (fault is Fault.IO and hit.times), "a commit that cannot be trusted must not be answered"
+            traffic.checks += committed.timed.checks
+            traffic.learn(commands, committed.results)
         rig.settle()
     assert struck > 60 / every
 
@@ -71,7 +73,7 @@ def test_memory_equals_the_store_after_a_failed_commit(rig: Rig, fault: Fault, e
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_memory_equals_the_store_after_a_put_into_a_full_map(rig: Rig, seed: int) -> None:
-    traffic = begun(rig, seed)
+    traffic = begun(rig, Traffic(seed))
     struck = 0
     for turn in range(150):
         rig.skip(traffic.pause_ms())

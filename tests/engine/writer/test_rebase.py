@@ -217,28 +217,16 @@ def test_an_idle_lite_topic_goes_in_time(ahead: Ahead) -> None:
     assert lites.lites(rig) == 0
 
 
-def test_an_idle_subscription_expires_when_it_was_to(ahead: Ahead) -> None:
-    """A third of its time had gone by; it is warned of a week before its end, as ever."""
+@pytest.mark.parametrize("days", [10, 26], ids=["not warned of", "warned of"])
+def test_an_idle_subscription_expires_when_it_was_to(ahead: Ahead, days: int) -> None:
+    """It is warned of a week before its end, as ever, at the time that the warning names."""
     rig = ahead.rig
     rig.pair()
     rig.do(ask.UpdateGroup("g", {"subscription_expiry_ms": 30 * DAY}))
     rig.send("a")
-    days_pass(ahead, 10)
+    days_pass(ahead, days)
     ahead.set_right()
-    days_pass(ahead, 19)
-    assert subscribed(rig)
-    days_pass(ahead, 2)
-    assert not subscribed(rig)
-
-
-def test_a_subscription_that_was_warned_of_expires_at_the_time_that_the_warning_named(ahead: Ahead) -> None:
-    rig = ahead.rig
-    rig.pair()
-    rig.do(ask.UpdateGroup("g", {"subscription_expiry_ms": 30 * DAY}))
-    rig.send("a")
-    days_pass(ahead, 26)
-    ahead.set_right()
-    days_pass(ahead, 3)
+    days_pass(ahead, 29 - days)
     assert subscribed(rig)
     days_pass(ahead, 2)
     assert not subscribed(rig)

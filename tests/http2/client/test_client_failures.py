@@ -182,16 +182,18 @@ async def test_a_server_that_comes_up_is_found_after_the_pause(caller: Make, ech
     await server.stop(0)
 
 
+@pytest.mark.mechanism("H.19")
 @pytest.mark.parametrize(
     ("play", "text"),
     [
         (silent, "no sign of life"),
+        (greets_only, "no sign of life"),
         (closes, "Socket closed"),
         (speaks_http1, "not SETTINGS"),
         (goes_away_at_once, "close some"),
     ],
 )
-async def test_a_peer_that_is_not_a_grpc_server_is_unavailable_with_the_reason(
+async def test_a_peer_that_is_not_a_grpc_server_or_falls_silent_is_unavailable_with_the_reason(
     caller: Make, played: Played, play: object, text: str
 ) -> None:
     outcome = await caller(await played(play), None, QUICK).unary("say", b"x")
@@ -215,13 +217,6 @@ async def test_a_call_that_the_server_did_not_begin_goes_to_another_connection(c
 async def test_a_server_that_never_begins_a_call_is_asked_twice_and_no_more(caller: Make, played: Played) -> None:
     channel = caller(await played(goes_away))
     assert (await channel.unary("say", b"x")).code is Code.UNAVAILABLE
-
-
-@pytest.mark.mechanism("H.19")
-async def test_a_server_that_falls_silent_in_a_call_is_noticed(caller: Make, played: Played) -> None:
-    outcome = await caller(await played(greets_only), None, QUICK).unary("say", b"x")
-    assert outcome.code is Code.UNAVAILABLE
-    assert "no sign of life" in outcome.message
 
 
 async def answers_pings_first(reader: Reader, writer: Writer) -> None:

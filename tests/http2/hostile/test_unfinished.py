@@ -296,11 +296,13 @@ async def test_a_caller_that_proves_nothing_is_refused_before_its_request_is_lar
     assert asked == ["/t.Echo/wait", "/t.Echo/say"], "once for each call"
 
 
-async def test_large_headers_of_a_caller_that_proves_nothing_are_refused(echo: Echo) -> None:
-    def check(call: Call) -> None:
-        raise Aborted(Code.UNAUTHENTICATED, "no key")
+def nobody(call: Call) -> None:
+    """A check that no caller passes."""
+    raise Aborted(Code.UNAUTHENTICATED, "no key")
 
-    served = server(echo, check)
+
+async def test_large_headers_of_a_caller_that_proves_nothing_are_refused(echo: Echo) -> None:
+    served = server(echo, nobody)
     stranger = Client(served)
     for number in (1, 3, 5, 7):
         stranger.open_large(number)
@@ -309,10 +311,7 @@ async def test_large_headers_of_a_caller_that_proves_nothing_are_refused(echo: E
 
 
 async def test_many_small_requests_of_a_caller_that_proves_nothing_are_refused_too(echo: Echo) -> None:
-    def check(call: Call) -> None:
-        raise Aborted(Code.UNAUTHENTICATED, "no key")
-
-    served = server(echo, check)
+    served = server(echo, nobody)
     stranger = Client(served)
     for number in range(1, 101, 2):
         stranger.begin(number)
@@ -324,10 +323,7 @@ async def test_many_small_requests_of_a_caller_that_proves_nothing_are_refused_t
 async def test_many_open_calls_of_a_caller_that_proves_nothing_are_refused(echo: Echo) -> None:
     """They have hardly a byte each and cost a kilobyte, and a silent stream may last as long as its client likes."""
 
-    def check(call: Call) -> None:
-        raise Aborted(Code.UNAUTHENTICATED, "no key")
-
-    client = Client(Server(echo.methods().get, Limits(unproved_bytes=10 * CALL_BYTES), check))
+    client = Client(Server(echo.methods().get, Limits(unproved_bytes=10 * CALL_BYTES), nobody))
     for number in range(1, 101, 2):
         client.open(number, "say")
     client.read()

@@ -4,24 +4,15 @@ from popmq_remoting.connection.breaker import Breaker
 from popmq_remoting.connection.limits import PeerLimits
 
 
-def test_pauses_double_from_one_second_to_five() -> None:
+def test_pauses_double_from_one_second_to_five_and_are_one_second_where_nothing_listens() -> None:
+    """Also after longer pauses."""
     breaker, now_s, pauses = Breaker(PeerLimits()), 100.0, []
-    for _ in range(5):
-        breaker.failed(now_s)
-        pauses.append(breaker.left_s(now_s))
-        now_s += pauses[-1]
-        assert breaker.admits(now_s)
-    assert pauses == [1.0, 2.0, 4.0, 5.0, 5.0]
-
-
-def test_an_address_where_nothing_listens_is_tried_each_second_also_after_longer_pauses() -> None:
-    breaker, now_s, pauses = Breaker(PeerLimits()), 100.0, []
-    for refused in (False, False, False, True, True, False):
+    for refused in (False, False, False, False, False, True, True, False):
         breaker.failed(now_s, refused=refused)
         pauses.append(breaker.left_s(now_s))
         now_s += pauses[-1]
         assert breaker.admits(now_s)
-    assert pauses == [1.0, 2.0, 4.0, 1.0, 1.0, 2.0]
+    assert pauses == [1.0, 2.0, 4.0, 5.0, 5.0, 1.0, 1.0, 2.0]
 
 
 def test_one_call_tries_after_the_pause_and_the_others_do_not() -> None:

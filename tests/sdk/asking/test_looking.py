@@ -64,7 +64,8 @@ async def test_dead_letters_are_counted_by_reason_and_discarded(client: Any) -> 
     assert (await client.dead_letters.discard(GROUP, reason="bad")).discarded == 2
     assert (await client.dead_letters.redrive(GROUP, reason="timeout")).redriven == 1
     done = await client.dead_letters.discard(GROUP, message_ids=["nobody"])
-    assert (done.discarded, [failure.message_id for failure in done.failures]) == (0, ["nobody"])
+    assert done.discarded == 0
+    assert [(each.message_id, type(each.error)) for each in done.failures] == [("nobody", errors.MessageNotFound)]
 
 
 async def test_peek_shows_what_the_next_pop_would_deliver_and_changes_nothing(client: Any) -> None:
@@ -123,20 +124,6 @@ async def test_why_tells_where_a_delayed_or_half_message_is(client: Any, popmq_c
     assert (await client.messages.why("half"))[0].place == "half"
     with pytest.raises(errors.MessageNotFound):
         await client.messages.why("nobody's")
-
-
-@pytest.mark.slow
-async def test_dead_letters_are_delivered_again_some_or_all(client: Any) -> None:
-    await client.send(TOPIC, [popmq.Message(str(number), message_id=f"m{number}") for number in range(4)])
-    await client.reject(await client.pop(TOPIC, GROUP))
-    assert (await client.dead_letters.redrive(GROUP, offsets=[0])).redriven == 1
-    done = await client.dead_letters.redrive(GROUP, message_ids=["m2", "m9"])
-    assert done.redriven == 1
-    assert [(failure.message_id, type(failure.error)) for failure in done.failures] == [("m9", errors.MessageNotFound)]
-    assert sorted((each.text(), each.attempt) for each in await client.pop(TOPIC, GROUP)) == [("0", 1), ("2", 1)]
-    assert (await client.dead_letters.redrive(GROUP, topic=TOPIC)).redriven == 2
-    assert sorted(texts(await client.pop(TOPIC, GROUP))) == ["1", "3"]
-    assert (await client.broker.stats(TOPIC, GROUP)).groups[0].dead == 0
 
 
 async def test_the_history_has_the_points_of_the_last_hour(client: Any, advance: Any, popmq_clock: FakeClock) -> None:

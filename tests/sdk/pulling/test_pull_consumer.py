@@ -224,23 +224,6 @@ async def held_back(consumer: Any, by: str) -> bool:
     return any(state.held_back_by == by for state in consumer.queues())
 
 
-@pytest.mark.mechanism("S0.14")
-@pytest.mark.parametrize(
-    ("flow", "by", "cached"),
-    [
-        (FlowControl(bytes=2500, pause=0.001), "bytes", 30),
-        (FlowControl(span=24, pause=0.001), "span", 30),
-    ],
-)
-async def test_bytes_and_span_hold_a_queue_back_too(client: Any, flow: FlowControl, by: str, cached: int) -> None:
-    await client.send(TOPIC, [b"x" * 100] * 50)
-    async with client.pull_consume(TOPIC, GROUP, max_messages=10, flow=flow) as consumer:
-        kept = await next_of(consumer)
-        await eventually(lambda: held_back(consumer, by))
-        assert max(state.cached for state in consumer.queues()) == cached
-        assert kept.body
-
-
 @pytest.mark.mechanism("S0.06")
 async def test_a_consumer_reports_the_state_of_each_queue(client: Any, guard: Any) -> None:
     """Whose queue it is, where the next pull reads, what is committed, cached and in hand."""

@@ -14,22 +14,11 @@ import popmq
 from harness.broker_process import BrokerProcess
 from popmq.testing import Broker, FakeClock
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually, has_retried
-from tests.sdk.programs import python
+from tests.sdk.programs import STOPPED_BY_A_SIGNAL, line, python
 from tests.sdk.pulling.pulls import committed, each_queue, next_of, pulling, soon, take
 
 pytestmark = pytest.mark.process
 
-
-LOOP = """
-    import signal, popmq
-    with popmq.Client({endpoint!r}) as client:
-        consumer = client.pull_consume("orders", "billing")
-        signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
-        for delivery in consumer:
-            with delivery:
-                print(delivery.text(), flush=True)
-    print("stopped", flush=True)
-"""
 
 WAITS = """
     import signal, popmq
@@ -65,11 +54,6 @@ ORDERLY = """
 """
 
 
-def line(worker: subprocess.Popen[str]) -> str:
-    assert worker.stdout
-    return worker.stdout.readline().strip()
-
-
 def progress(client: popmq.Client) -> int:
     return sum(row.committed for row in client.offsets.query(TOPIC, GROUP))
 
@@ -79,7 +63,7 @@ def test_a_consumer_stopped_by_a_signal_has_committed_and_said_goodbye(
     sync_client: popmq.Client, popmq_broker: Broker
 ) -> None:
     sync_client.send(TOPIC, ["one"])
-    worker = python(LOOP, popmq_broker)
+    worker = python(STOPPED_BY_A_SIGNAL.replace("{loop}", "pull_consume"), popmq_broker)
     assert line(worker) == "one"
     worker.send_signal(signal.SIGTERM)
     out, err = worker.communicate(timeout=60)
@@ -89,27 +73,18 @@ def test_a_consumer_stopped_by_a_signal_has_committed_and_said_goodbye(
 
 
 @pytest.mark.promise("statistics")
-def test_ctrl_c_in_a_handler_leaves_its_message_to_others(sync_client: popmq.Client, popmq_broker: Broker) -> None:
-    sync_client.send(TOPIC, ["first", "last"])
-    worker = python(WAITS, popmq_broker)
-    assert [line(worker), line(worker)] == ["first", "last"]
-    worker.send_signal(signal.SIGINT)
-    _, err = worker.communicate(timeout=60)
-    assert "KeyboardInterrupt" in err
-    assert progress(sync_client) == 1
-    assert sync_client.broker.stats(TOPIC, GROUP).groups[0].sessions == 0
-
-
-@pytest.mark.promise("statistics")
 @pytest.mark.mechanism("S0.03")
-def test_ctrl_c_ends_a_consumer_that_waits(sync_client: popmq.Client, popmq_broker: Broker) -> None:
-    sync_client.send(TOPIC, ["first"])
+@pytest.mark.parametrize(("texts", "done"), [(["first", "last"], [1]), (["first"], [0, 1])], ids=["handles", "waits"])
+def test_ctrl_c_ends_a_consumer_and_leaves_its_message_to_others(
+    sync_client: popmq.Client, popmq_broker: Broker, texts: list[str], done: list[int]
+) -> None:
+    sync_client.send(TOPIC, texts)
     worker = python(WAITS, popmq_broker)
-    assert line(worker) == "first"
+    assert [line(worker) for _ in texts] == texts
     worker.send_signal(signal.SIGINT)
     _, err = worker.communicate(timeout=60)
     assert "KeyboardInterrupt" in err
-    assert progress(sync_client) in (0, 1)
+    assert progress(sync_client) in done
     assert sync_client.broker.stats(TOPIC, GROUP).groups[0].sessions == 0
 
 

@@ -35,8 +35,9 @@ def pattern(broker: Broker, **options: Any) -> MicroBatches:
     return made
 
 
-def test_a_topic_of_a_pattern_that_was_read_to_its_end_may_be_deleted(broker: Broker) -> None:
-    query = pattern(broker)
+@pytest.mark.parametrize("ending", [{}, {"endingOffsets": '{"bills": {"0": 100, "1": 100}}'}], ids=["", "with an end"])
+def test_a_topic_of_a_pattern_that_was_read_to_its_end_may_be_deleted(broker: Broker, ending: dict[str, str]) -> None:
+    query = pattern(broker, **ending)
     query.run()
     broker.client.topics.delete("bills")
     broker.send(3)
@@ -75,15 +76,6 @@ def test_a_named_topic_that_is_deleted_ends_the_query_or_is_passed_over(
         broker.send(2)
     assert [row["topic"] for row in query.rows()].count(TOPIC) == 6
     assert "the topic 'bills' is gone" in caplog.text
-
-
-def test_a_topic_with_an_ending_offset_that_was_read_to_its_end_may_be_deleted(broker: Broker) -> None:
-    query = pattern(broker, endingOffsets='{"bills": {"0": 100, "1": 100}}')
-    query.run()
-    broker.client.topics.delete("bills")
-    broker.send(3)
-    query.run()
-    assert len(query.rows()) == 9
 
 
 def test_a_topic_that_was_created_again_is_joined_and_stops_no_commit_of_others(broker: Broker) -> None:

@@ -59,12 +59,15 @@ def test_eight_reads_of_one_task_at_once_agree(broker: Broker) -> None:
     assert all(read == reads[0] for read in reads)
 
 
-def test_a_read_is_repeatable_after_the_lease_ran_out(broker: Broker) -> None:
+@pytest.mark.parametrize("after", ["let_leases_run_out", "restart"])
+def test_a_read_is_repeatable_after_the_lease_ran_out_and_after_a_restart_of_the_broker(
+    broker: Broker, after: str
+) -> None:
     broker.send(40)
     query = broker.query(minPartitions=2)
     query.trigger()
     before = [query.read(part) for part in query.parts()]
-    broker.let_leases_run_out()
+    getattr(broker, after)()
     assert [query.read(part) for part in query.parts()] == before
     assert {row["delivery_attempt"] for rows in before for row in rows} == {1}
 
@@ -83,15 +86,6 @@ def test_a_lease_that_runs_out_in_the_middle_of_a_read_repeats_nothing(broker: B
             broker.let_leases_run_out()
     assert sorted(rows) == sorted(sent)
     assert sorted(ids(row for part in query.parts() for row in query.read(part))) == sorted(sent)
-
-
-def test_a_read_is_repeatable_after_a_restart_of_the_broker(broker: Broker) -> None:
-    broker.send(40)
-    query = broker.query(minPartitions=2)
-    query.trigger()
-    before = [query.read(part) for part in query.parts()]
-    broker.restart()
-    assert [query.read(part) for part in query.parts()] == before
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Calls with an access key, signed as the RocketMQ 5 clients do it or proved; and the file of the keys of tests."""
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -9,10 +10,13 @@ from typing import Any
 
 import grpc
 
+from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_proto.v1 import popmq_pb2_grpc as rpc
+from popmq_server.clock import FakeClock
+from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import Refused
 from popmq_server.protocols.access.known_keys import Keys
-from tests.wire.stubs import OPTIONS, Stubs
+from tests.wire.stubs import CALL_S, OPTIONS, Stubs
 
 DATE_TIME = "20260101T120000Z"
 #: A key for each kind of right, and one that allows nothing; every secret follows from `secret_of`.
@@ -114,3 +118,27 @@ class SignedStubs(Stubs):
 
     def close(self) -> None:
         self._plain.close()
+
+
+class KeyedBroker:
+    """A broker with the access keys of the file `keys`. `usual`: the key that tests mean; `root` has all rights."""
+
+    keys: Path
+    root: SignedStubs
+    usual = "one"
+
+    def __init__(self, stack: contextlib.ExitStack, folder: Path, clock: FakeClock, transport: str) -> None:
+        self.stack, self.clock = stack, clock
+        self.broker = EmbeddedBroker(folder / "data", clock=clock, sync="none", access_keys=self.keys)
+        self.broker._options = self.broker._options._replace(transport=transport)
+        stack.enter_context(self.broker)
+
+    def client(self, name: str = "") -> SignedStubs:
+        client = SignedStubs(self.broker.endpoint, name or self.usual)
+        self.stack.callback(client.close)
+        return client
+
+    def key(self, name: str = "") -> Any:
+        """The row of the key, as an operator sees it."""
+        rows = self.root.admin.ListAccessKeys(pb.ListAccessKeysRequest(), timeout=CALL_S).access_keys
+        return next(row for row in rows if row.name == (name or self.usual))

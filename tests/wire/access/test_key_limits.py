@@ -11,12 +11,11 @@ import pytest
 from popmq_proto.rocketmq import definition_pb2 as v2pb
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import Refused
 from popmq_server.protocols import authentication
 from popmq_server.protocols.access import known_keys
 from popmq_server.protocols.access.key_limits import KeyLimits, KeyUse
-from tests.wire.access.signing import SignedStubs, secret_of, signed
+from tests.wire.access.signing import KeyedBroker, secret_of, signed
 from tests.wire.parked import Parked
 from tests.wire.rocketmq.v2 import V2, message
 from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, handles, read_refusal
@@ -24,17 +23,16 @@ from tests.wire.stubs import CALL_S, GROUP, TOPIC, Refusal, handles, read_refusa
 GREEDY, OTHER = "greedy", "other"
 
 
-class Limited:
+class Limited(KeyedBroker):
     """A broker with a key that has limits and one that has none."""
 
+    usual = GREEDY
+
     def __init__(self, stack: contextlib.ExitStack, folder: Path, clock: FakeClock, transport: str) -> None:
-        self.stack, self.keys, self.clock = stack, folder / "keys.toml", clock
-        self.keys.touch(0o600)
+        self.keys = folder / "keys.toml"
         self.limit("")
-        self.broker = EmbeddedBroker(folder / "data", clock=clock, sync="none", access_keys=self.keys)
-        self.broker._options = self.broker._options._replace(transport=transport)
-        stack.enter_context(self.broker)
-        self.other = self.client(OTHER)
+        super().__init__(stack, folder, clock, transport)
+        self.root = self.other = self.client(OTHER)
         self.other.create_topic(queues=1)
         self.other.create_group()
 
@@ -44,16 +42,6 @@ class Limited:
         draft.touch(0o600)
         draft.write_text(f"{''.join(tables)}{line}\n")
         draft.replace(self.keys)
-
-    def client(self, name: str = GREEDY) -> SignedStubs:
-        client = SignedStubs(self.broker.endpoint, name)
-        self.stack.callback(client.close)
-        return client
-
-    def key(self, name: str = GREEDY) -> Any:
-        """The row of the key, as an operator sees it."""
-        rows = self.other.admin.ListAccessKeys(pb.ListAccessKeysRequest(), timeout=CALL_S).access_keys
-        return next(row for row in rows if row.name == name)
 
 
 @pytest.fixture(params=["python", "grpcio"])

@@ -15,7 +15,6 @@ from popmq_proto.rocketmq import definition_pb2 as v2pb
 from popmq_proto.rocketmq import service_pb2 as v2rpc
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.access import access_keys, known_keys, open_streams
 from popmq_server.protocols.access.access_keys import Key
@@ -23,7 +22,7 @@ from popmq_server.protocols.access.key_limits import KeyLimits
 from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.protocols.access.open_streams import OpenStreams
 from popmq_server.protocols.rocketmq.service import RocketmqService
-from tests.wire.access.signing import SignedStubs, secret_of, write_keys
+from tests.wire.access.signing import KeyedBroker, SignedStubs, secret_of, write_keys
 from tests.wire.producer import DEALS
 from tests.wire.rocketmq.v2 import resource
 from tests.wire.stubs import CALL_S, read_refusal
@@ -66,15 +65,13 @@ class Stream:
         return read_refusal(error.value).code
 
 
-class Broker:
+class Broker(KeyedBroker):
     """A broker with the keys `root` and `one`."""
 
     def __init__(self, stack: contextlib.ExitStack, folder: Path, clock: FakeClock, transport: str) -> None:
-        self.stack, self.keys, self.clock = stack, folder / "keys.toml", clock
+        self.keys = folder / "keys.toml"
         self.write("[one]", "[root]")
-        self.broker = EmbeddedBroker(folder / "data", clock=clock, sync="none", access_keys=self.keys)
-        self.broker._options = self.broker._options._replace(transport=transport)
-        stack.enter_context(self.broker)
+        super().__init__(stack, folder, clock, transport)
         self.root = self.client("root")
         self.root.create_topic()
         self.root.create_topic(DEALS, type=pb.TRANSACTION)
@@ -89,16 +86,6 @@ class Broker:
         )
         draft.write_text("".join(f"{table}\nallow = ['*']\n" for table in whole))
         draft.replace(self.keys)
-
-    def client(self, name: str) -> SignedStubs:
-        client = SignedStubs(self.broker.endpoint, name)
-        self.stack.callback(client.close)
-        return client
-
-    def key(self, name: str = "one") -> Any:
-        """The row of the key, as an operator sees it."""
-        rows = self.root.admin.ListAccessKeys(pb.ListAccessKeysRequest(), timeout=CALL_S).access_keys
-        return next(row for row in rows if row.name == name)
 
 
 @pytest.fixture(params=["python", "grpcio"])

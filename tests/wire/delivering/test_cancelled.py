@@ -116,29 +116,20 @@ def outgoing(body: bytes) -> NewMessage:
     return NewMessage(pb.Message(body=body).SerializeToString(), "", "")
 
 
-def test_a_cancelled_pop_with_an_attempt_id_is_kept_for_its_repeat(shop: Stubs, gate: Gate, gone: Gone) -> None:
-    shop.send(b"a")
-    with gate.closed():
-        call = shop.pop_later(wait_ms=0, attempt_id="try-1", client_id="worker-1")
-        gate.wait_for(1)
-        call.cancel()
-        gone.wait_for(1)
-    assert bodies(shop.pop()) == []
-    again = shop.pop(attempt_id="try-1", client_id="worker-1")
-    assert (bodies(again), again.replay) == ([b"a"], True)
-
-
-@pytest.mark.slow
-def test_a_cancelled_pop_with_a_token_stays_sealed(shop: Stubs, gate: Gate, gone: Gone) -> None:
+@pytest.mark.parametrize("named", ["attempt", "token"])
+def test_a_cancelled_pop_with_an_attempt_id_or_a_token_is_kept_for_its_repeat(
+    shop: Stubs, gate: Gate, gone: Gone, named: str
+) -> None:
     shop.send(b"a")
     token = pb.Token(owner="query", generation=shop.attach().generation, epoch=1)
+    fields = {"attempt_id": "try-1", "client_id": "worker-1"} if named == "attempt" else {"token": token}
     with gate.closed():
-        call = shop.pop_later(wait_ms=0, token=token)
+        call = shop.pop_later(wait_ms=0, **fields)
         gate.wait_for(1)
         call.cancel()
         gone.wait_for(1)
     assert bodies(shop.pop()) == []
-    again = shop.pop(token=token)
+    again = shop.pop(**fields)
     assert (bodies(again), again.replay) == ([b"a"], True)
 
 

@@ -9,15 +9,9 @@ from popmq_server.clock import FakeClock
 from popmq_server.embedded.loop import aside
 from popmq_server.embedded.rules.inspect import dead_reasons
 from popmq_server.embedded.rules.operate import redrive
-from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, check_error, handles, refusal
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, check_error, refusal, reject
 
 DEAD = f"%DLQ%{GROUP}"
-
-
-def reject(shop: Stubs, reason: str, *texts: bytes, topic: str = TOPIC) -> None:
-    shop.send(*texts, topic=topic)
-    for handle in handles(shop.pop(topic, max_messages=len(texts))):
-        shop.change(handle, reject=pb.Reject(reason=reason))
 
 
 def discard(shop: Stubs, **fields: Any) -> pb.DiscardDeadLettersResponse:

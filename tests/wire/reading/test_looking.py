@@ -6,14 +6,7 @@ import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.embedded.state import checkpoints
-from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, check_error, handles
-
-
-def reject(shop: Stubs, *texts: bytes, reason: str = "no such account", topic: str = TOPIC) -> None:
-    """Dead letters of these messages."""
-    shop.send(*texts, topic=topic)
-    for handle in handles(shop.pop(topic, max_messages=len(texts))):
-        shop.change(handle, reject=pb.Reject(reason=reason))
+from tests.wire.stubs import CALL_S, GROUP, TOPIC, Stubs, bodies, check_error, handles, reject
 
 
 def redriven(shop: Stubs, **fields: Any) -> pb.RedriveDeadLettersResponse:
@@ -52,8 +45,8 @@ def test_one_call_of_why_or_redrive_searches_all_leases(shop: Stubs, monkeypatch
 @pytest.mark.slow
 def test_a_redrive_may_be_limited_to_one_topic(shop: Stubs) -> None:
     shop.create_topic("other")
-    reject(shop, b"a")
-    reject(shop, b"b", topic="other")
+    reject(shop, "no", b"a")
+    reject(shop, "no", b"b", topic="other")
     assert redriven(shop, topic="other").redriven == 1
     assert bodies(shop.pop("other")) == [b"b"]
     assert (shop.stats().dead, bodies(shop.pop())) == (1, [])

@@ -7,32 +7,21 @@ import pytest
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.v1 import popmq_pb2 as native
 from popmq_server.clock import FakeClock
-from tests.wire.rocketmq.v2 import V2, code, message, resource
+from tests.wire.rocketmq.v2 import V2, WHOLE, code, message, resource
 from tests.wire.stubs import CALL_S, TOPIC, Stubs
 
 SECOND = 1_000
 
 
 def test_a_message_of_the_other_face_is_received_with_nothing_lost(shop: Stubs, v2: V2, clock: FakeClock) -> None:
-    sent = native.Message(
-        message_id="01C0FFEE",
-        body=b"\x1f\x8b zipped",
-        tag="paid",
-        keys=["k1", "k2"],
-        properties={"a": "1", "ä": "ö"},
-        encoding=native.ENCODING_GZIP,
-        born_ms=1_700_000_000_123,
-        born_host="laptop",
-        trace_context=native.TraceContext(traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
-    )
-    shop.broker.Send(native.SendRequest(topic=TOPIC, messages=[sent]), timeout=CALL_S)
+    shop.broker.Send(native.SendRequest(topic=TOPIC, messages=[WHOLE]), timeout=CALL_S)
     (found,) = v2.receive().messages
     system = found.system_properties
     assert (found.body, dict(found.user_properties)) == (b"\x1f\x8b zipped", {"a": "1", "ä": "ö"})
     assert (system.message_id, system.tag, list(system.keys)) == ("01C0FFEE", "paid", ["k1", "k2"])
     assert (system.body_encoding, system.born_host) == (pb.GZIP, "laptop")
     assert system.born_timestamp.ToMilliseconds() == 1_700_000_000_123
-    assert system.trace_context == sent.trace_context.traceparent
+    assert system.trace_context == WHOLE.trace_context.traceparent
 
 
 KINDS: list[tuple[Any, dict[str, Any], Any, dict[str, Any]]] = [

@@ -13,8 +13,21 @@ import grpc
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_proto.v1 import popmq_pb2 as native
 from tests.wire.stubs import CALL_S, GROUP, OPTIONS, TOPIC
 
+#: A message of popmq.v1 with all that apache.rocketmq.v2 has a field for.
+WHOLE = native.Message(
+    message_id="01C0FFEE",
+    body=b"\x1f\x8b zipped",
+    tag="paid",
+    keys=["k1", "k2"],
+    properties={"a": "1", "ä": "ö"},
+    encoding=native.ENCODING_GZIP,
+    born_ms=1_700_000_000_123,
+    born_host="laptop",
+    trace_context=native.TraceContext(traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+)
 PREFIX = "/apache.rocketmq.v2.MessagingService/"
 CLIENT = "host@1@0@abc"
 

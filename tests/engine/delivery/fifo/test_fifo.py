@@ -154,14 +154,6 @@ def test_messages_after_a_failed_head_lose_their_handles_and_no_attempt(rig: Rig
 
 
 @pytest.mark.slow
-def test_releasing_a_whole_batch_counts_only_the_first(rig: Rig) -> None:
-    fifo_pair(rig)
-    send_fifo(rig, "a1", "a2", "b1", "b2")
-    rig.release(rig.pop(), delay_ms=0)
-    assert sorted((row.body, row.attempt) for row in rig.pop()) == [("a1", 2), ("a2", 1), ("b1", 2), ("b2", 1)]
-
-
-@pytest.mark.slow
 def test_an_uncounted_release_gives_every_attempt_back(rig: Rig) -> None:
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2")
@@ -170,12 +162,15 @@ def test_an_uncounted_release_gives_every_attempt_back(rig: Rig) -> None:
 
 
 @pytest.mark.mechanism("S1.52")
-def test_a_timeout_counts_only_the_first_of_each_message_group(rig: Rig) -> None:
+@pytest.mark.parametrize("released", [False, True])
+def test_a_timeout_or_a_release_of_a_batch_counts_only_the_first_of_each_message_group(
+    rig: Rig, released: bool
+) -> None:
     fifo_pair(rig)
-    send_fifo(rig, "a1", "a2", "b1")
-    rig.pop()
-    rig.advance(MINUTE)
-    assert sorted((row.body, row.attempt) for row in rig.pop()) == [("a1", 2), ("a2", 1), ("b1", 2)]
+    send_fifo(rig, "a1", "a2", "b1", "b2")
+    rows = rig.pop()
+    rig.release(rows, delay_ms=0) if released else rig.advance(MINUTE)
+    assert sorted((row.body, row.attempt) for row in rig.pop()) == [("a1", 2), ("a2", 1), ("b1", 2), ("b2", 1)]
 
 
 def test_a_member_extended_alone_keeps_the_message_group_when_the_others_time_out(rig: Rig) -> None:
@@ -206,11 +201,12 @@ def test_a_head_is_dead_lettered_after_its_last_attempt_and_its_message_group_go
     assert bodies(rig.pop()) == ["a2"]
 
 
-def test_messages_after_a_dead_lettered_head_can_still_be_acked(rig: Rig) -> None:
-    fifo_pair(rig, max_attempts=1)
+@pytest.mark.parametrize("how", ["rejected", "released for the last time"])
+def test_messages_after_a_dead_lettered_head_can_still_be_acked(rig: Rig, how: str) -> None:
+    fifo_pair(rig, max_attempts=3 if how == "rejected" else 1)
     send_fifo(rig, "a1", "a2")
     one, two = rig.pop()
-    assert rig.release([one])[0][1] is True
+    assert (rig.reject([one], "broken") if how == "rejected" else rig.release([one]))[0][1] is True
     assert refusals(rig.ack([two])) == [""]
     assert dead_texts(rig) == ["a1"]
 
@@ -224,15 +220,6 @@ def test_timeouts_end_in_the_dead_letter_topic_head_by_head(rig: Rig) -> None:
     rig.pop()
     rig.advance(MINUTE)
     assert dead_texts(rig) == ["a1", "a2"]
-
-
-def test_a_rejected_message_is_dead_and_its_message_group_continues(rig: Rig) -> None:
-    fifo_pair(rig)
-    send_fifo(rig, "a1", "a2")
-    one, two = rig.pop()
-    rig.reject([one], "broken")
-    assert refusals(rig.ack([two])) == [""]
-    assert dead_texts(rig) == ["a1"]
 
 
 # ── Fairness and bounds ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,26 +8,18 @@ from tests.engine.rig import MINUTE, SECOND, Delivery, Rig, bodies, deliveries, 
 from tests.engine.traffic.traffic_fifo import dead_texts, fifo_pair, send_fifo
 
 
-def test_a_follower_extended_alone_waits_again_when_its_head_times_out(rig: Rig) -> None:
+def test_a_follower_extended_alone_waits_again_with_a_reason_when_its_head_times_out(rig: Rig) -> None:
     """As after a release of the head: else the head would be delivered after a message that follows it."""
     fifo_pair(rig)
     send_fifo(rig, "a1", "a2", "a3")
     rows = rig.pop(2, invisible_ms=10 * SECOND)
     rig.extend(rows[1:], MINUTE)
     rig.advance(11 * SECOND)
+    reasons = [fifo.waiting_of(*entry).reason for entry in rig.read("fwait")]
+    assert reasons == [revive.EXPIRED_REASON, fifo.FOLLOWER]
     assert refusals(rig.ack(rows[1:])) == ["HANDLE_LAPSED"]
     again = rig.pop()
     assert [(row.body, row.attempt) for row in again] == [("a1", 2), ("a2", 1), ("a3", 1)]
-
-
-def test_a_follower_waits_with_the_failure_before_it_as_reason(rig: Rig) -> None:
-    fifo_pair(rig)
-    send_fifo(rig, "a1", "a2")
-    rows = rig.pop(2, invisible_ms=10 * SECOND)
-    rig.extend(rows[1:], MINUTE)
-    rig.advance(11 * SECOND)
-    reasons = [fifo.waiting_of(*entry).reason for entry in rig.read("fwait")]
-    assert reasons == [revive.EXPIRED_REASON, fifo.FOLLOWER]
 
 
 def test_followers_of_other_message_groups_keep_their_lease(rig: Rig) -> None:

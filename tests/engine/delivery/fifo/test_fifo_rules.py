@@ -1,12 +1,11 @@
 """Mechanisms of ordered delivery that no other test names. Ids are those of mechanisms.md."""
 
-import random
 from typing import Any
 
 import pytest
 
 from popmq_server.embedded.store.table import Table
-from tests.engine.rig import MINUTE, Rig, bodies
+from tests.engine.rig import Rig, bodies
 from tests.engine.traffic.traffic_fifo import fifo_pair, send_fifo
 
 
@@ -27,38 +26,6 @@ def test_a_new_message_does_not_overtake_the_waiting_ones_of_its_message_group(r
     assert (bodies(second), rig.pop()) == (["a2"], [])
     rig.ack(second)
     assert bodies(rig.pop()) == ["a3"]
-
-
-@pytest.mark.mechanism("I.10")
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
-def test_first_deliveries_of_a_message_group_come_in_the_order_of_sending(rig: Rig, seed: int) -> None:
-    """Whatever is acked, released, left to time or lost by a crash; and no message before its predecessor."""
-    chance = random.Random(seed)
-    fifo_pair(rig, queues=2)
-    sent, undone = dict.fromkeys("abcd", 0), {name: list[int]() for name in "abcd"}
-    first: dict[str, list[int]] = {name: [] for name in "abcd"}
-    for turn in range(120):
-        for name in chance.choices("abcd", k=2):
-            sent[name] += 1
-            undone[name].append(sent[name])
-            send_fifo(rig, f"{name}{sent[name]}")
-        rows = rig.pop(chance.choice([1, 2, 5]))
-        for name in {row.body[0] for row in rows}:
-            numbers = [int(row.body[1:]) for row in rows if row.body[0] == name]
-            assert numbers == undone[name][: len(numbers)], "nothing before its predecessor is done"
-            first[name] += [number for number in numbers if number not in first[name]]
-        done = [row for row in rows if chance.random() < 0.5]
-        rig.ack(done)
-        for row in done:
-            undone[row.body[0]].remove(int(row.body[1:]))
-        left = [row for row in rows if row not in done]
-        if chance.random() < 0.5:
-            rig.release(left, delay_ms=0)
-        rig.advance(chance.choice([0, MINUTE]))
-        if turn % 40 == 39:
-            rig.crash()
-    assert all(numbers == sorted(numbers) and numbers for numbers in first.values())
 
 
 def test_a_pop_after_a_restart_walks_no_waiting_message_groups(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ class LiteLives(RuleBasedStateMachine):
     def popped(self, group: str, names: list[str], long: bool) -> list[Delivery]:
         invisible_ms = 12 * HOUR if long else MINUTE
         rows = lites.pop(self.rig, *names, group=group, max_messages=MOST, invisible_ms=invisible_ms)
-        told = [(row.body, row.offset, row.handle) for row in rows]
+        told = [(row.body, row.offset, row.lease) for row in rows]
         self.learn()
         self.model.pop(group, names, MOST, told, self.rig.now + invisible_ms)  # type: ignore[arg-type]
         self.settle()
