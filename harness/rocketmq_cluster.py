@@ -8,6 +8,7 @@ Everything is under `folder`, which is new, and ends with the block; ports are i
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -19,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 
 from harness.broker_process import own_port
+from popmq_remoting import Cluster, ClusterSettings
 
 #: A JVM starts in seconds; beside much other work it takes many times as long.
 START_S, STOP_S = 180.0, 20.0
@@ -134,6 +136,7 @@ class RocketMQCluster:
             for name in self._elected:
                 self._start_broker(f"{name}-2", name, ports[f"{name}-2"])
                 self._wait(f"{name}-2")
+            asyncio.run(self._registered())
         except BaseException:
             self.close()
             raise
@@ -233,6 +236,19 @@ class RocketMQCluster:
                 last = (self._folder / name / "out.log").read_text(errors="replace").splitlines()[-5:]
                 raise NotStarted(f"{name} does not listen on port {port}: {' '.join(last)}")
             time.sleep(0.1)
+
+    async def _registered(self) -> None:
+        """Waits until the name server knows each broker: one of 5.3.3 registers some seconds after it listens."""
+        cluster = Cluster(ClusterSettings([self.name_server], "harness"))
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + START_S
+        try:
+            while not {*self._names} <= (await cluster.brokers_anew(until_s)).brokers.keys():
+                if loop.time() > until_s:
+                    raise NotStarted(f"the name server does not know all of {', '.join(self._names)}")
+                await asyncio.sleep(0.2)
+        finally:
+            await cluster.close()
 
 
 def broker_ports(names: Sequence[str]) -> dict[str, int]:
