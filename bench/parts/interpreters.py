@@ -1,22 +1,24 @@
-"""The same work on each Python of this machine: messages a second, and CPU of the broker for each message, as a table.
+"""The same work on each Python of this machine, as two tables: over sockets, and one request after another in memory.
 
     make bench-interpreters                                  every Python from 3.11 on that is found
     python -m bench.parts.interpreters /usr/bin/python3.11 …       these
 
 The broker runs on the interpreter that is measured, with PopMQ and its dependencies in a folder of build/bench/python.
-The load generator is that of bench/compare.py, the same for all. A round takes all of them in turn.
+The load generator is that of bench/compare.py, the same for all; requests in memory are those of one_request.py, in a
+process of the interpreter. A round takes all of them in turn.
 """
 
 import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from bench.compare import SEND_1, SEND_256, TAKE_1, TAKE_256, Figure, Subject, one_round
+from bench.parts import one_request
 from bench.peers import brokers, install
 from bench.peers.install import BUILT, Missing
 from harness.broker_process import ROOT
@@ -89,6 +91,26 @@ def table(figures: Sequence[Figure]) -> Iterator[str]:
         yield f"| {broker.removeprefix('popmq: ')} | {' | '.join(cells)} |"
 
 
+def least_us(subjects: Sequence[Interpreter], rounds: int) -> dict[str, dict[str, float]]:
+    """The least CPU of a request in memory, for each message, by interpreter and leg."""
+    found: dict[str, dict[str, float]] = {}
+    for _ in range(rounds):
+        for one in subjects:
+            paths = {"PYTHONPATH": f"{one.modules}:{ROOT}"}
+            told = json.loads(install.run([one.python, "-m", one_request.__name__], environment=paths))
+            known = found.setdefault(one.name, told)
+            known.update({leg: min(us, known[leg]) for leg, us in told.items()})
+    return found
+
+
+def table_of_least(found: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    """Microseconds for each message."""
+    yield f"| Python | {' | '.join(one_request.LEGS)} |"
+    yield "|---|" + "--:|" * len(one_request.LEGS)
+    for name, legs in found.items():
+        yield f"| {name} | {' | '.join(f'{legs[leg]:.1f}' for leg in one_request.LEGS)} |"
+
+
 def _cell(rounds: Sequence[Figure]) -> str:
     if not rounds:
         return "–"
@@ -110,7 +132,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="popmq-interpreters-") as scratch:
         subjects = list(chosen(options.pythons))
         figures = list(measured(subjects, options.rounds, options.seconds, Path(scratch)))
-    print("\n".join(table(figures)))
+    print("\n".join(table(figures)), "\n".join(table_of_least(least_us(subjects, options.rounds))), sep="\n\n")
     return 0
 
 

@@ -1,5 +1,6 @@
 """The page of benchmarks: the median of the rounds, every broker with a name, and what was left out with its reason."""
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from bench import reach, tables
 from bench.compare import PYTHON_SUBJECTS, SUBJECTS, WORDS, Figure
 from bench.measuring import disk, measure
-from bench.parts import interpreters
+from bench.parts import interpreters, one_request
 
 
 def figure(broker: str, face: str, rate: float, **more: Any) -> dict[str, Any]:
@@ -148,6 +149,14 @@ def test_a_table_of_interpreters_has_a_row_for_each_and_a_cell_for_each_leg() ->
     assert head.count("|") == row.count("|") == len(interpreters.WORKS) + 2
     assert row.startswith("| 3.14.8, PGO | 100,000 · 5.0 |"), "the median of rates, the least of CPU"
     assert row.endswith("| – |"), "a leg that failed"
+
+
+def test_the_least_of_requests_in_memory_is_that_of_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = iter([dict.fromkeys(one_request.LEGS, us) for us in (9.0, 7.25, 8.0)])
+    monkeypatch.setattr("bench.peers.install.run", lambda *_, **__: json.dumps(next(told)))
+    python = interpreters.Interpreter(Path("python3"), Path("modules"), "3.14.8", "PGO")
+    _, _, row = interpreters.table_of_least(interpreters.least_us([python], 3))
+    assert row == "| 3.14.8, PGO" + " | 7.2" * len(one_request.LEGS) + " |"
 
 
 def test_a_stall_of_the_disk_is_reported_also_while_it_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
