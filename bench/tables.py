@@ -74,7 +74,8 @@ PYTHON_TITLE = "## Durable queues in Python"
 PYTHON_HEAD = """\
 {title}
 
-This was a separate run: {machine} Each figure is {rounds}.
+This was a separate run, during which other programs used {others:.0%} of the cores: {machine} A leg takes
+{seconds:g} s; each figure is {rounds}.
 
 Each was driven [from Python](bench/peers/drivers), by tasks or threads of one process, as its documents suggest. PopMQ
 was also driven by the Go program of the other tables.
@@ -164,8 +165,9 @@ def put_floors(results: dict[str, Any], page: Path) -> str:
 
 def python_section(results: dict[str, Any], works: list[str]) -> str:
     """The section with the results of `--python`."""
-    told = {"machine": _machine(results), "rounds": _rounds(results["rounds"])}
-    parts, rows = [PYTHON_HEAD.format(title=PYTHON_TITLE, **told)], medians(results["figures"])
+    told = {"machine": _machine(results), "rounds": _rounds(results["rounds"]), "seconds": results["seconds"]}
+    others = statistics.median(figure["others"] for figure in results["figures"])
+    parts, rows = [PYTHON_HEAD.format(title=PYTHON_TITLE, others=others, **told)], medians(results["figures"])
     for work in dict.fromkeys(work for work in works if any(row["work"] == work for row in rows)):
         lines = _table([row for row in rows if row["work"] == work])
         parts.append(f"### {work[0].upper()}{work[1:]}, in Python\n\n" + "\n".join(lines) + "\n")

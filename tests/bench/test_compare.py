@@ -135,9 +135,10 @@ def test_new_figures_of_python_libraries_replace_only_their_section(tmp_path: Pa
         part = tables.put_python(results(figure("honker", "honker", rate)), [WORDS[0].name], page)
         assert part in page.read_text()
     page.write_text(page.read_text() + "\n## Left out\n\n- nats\n")
-    part = tables.put_python(results(figure("pgqueuer", "pgqueuer", 200.0)), [WORDS[0].name], page)
+    part = tables.put_python(results(figure("pgqueuer", "pgqueuer", 200.0, others=0.3)), [WORDS[0].name], page)
     assert page.read_text() == f"# Benchmarks\n\n## Ratios\n\n| a |\n\n{part}\n## Left out\n\n- nats\n"
     assert "| pgqueuer, PostgreSQL | 200 |" in part
+    assert "other programs used 30% of the cores" in part
     assert "Left out: nats: go is not on the PATH" in part
 
 
