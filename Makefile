@@ -146,9 +146,15 @@ bench-check: setup ## calls, puts, commits and memory of a message, against benc
 	@echo "bench-check: counting work"
 	@$(BIN)/python -m bench.check
 
-bench-compare: setup ## PopMQ beside RocketMQ, Redis, NATS and RabbitMQ, and BENCHMARKS.md (20 minutes)
+bench-compare: setup ## PopMQ beside RocketMQ, Redis, NATS, RabbitMQ and queues in Python, and BENCHMARKS.md (30 minutes)
 	@echo "bench-compare: one broker after the other; what this machine does not have is left out"
 	@$(BIN)/python -m bench.compare --keep
+	@$(BIN)/python -m bench.compare --python --keep
+
+.PHONY: bench-interpreters
+bench-interpreters: setup ## the same work on every Python from 3.11 on there is, or on PYTHONS="PATH …", and a table (8 minutes)
+	@echo "bench-interpreters: PopMQ into build/bench/python for each, then three rounds"
+	@$(BIN)/python -m bench.parts.interpreters $(PYTHONS)
 
 .PHONY: bench-doors
 bench-doors: setup ## a gateway beside RocketMQ's own proxies and the embedded engine (17 minutes; Java 17, Maven and Go)

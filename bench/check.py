@@ -24,7 +24,8 @@ import threading
 import tomllib
 import tracemalloc
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -236,13 +237,16 @@ def publishing(batch: int) -> Step:
     return step
 
 
-async def popping(client: Client, number: int) -> None:
-    request = pb.PopRequest(topic="t", group="g", max_messages=256, max_bytes=16 << 20)
-    (raw,) = await client.call(BROKER + "Pop", request)
-    handles = [delivery.handle for delivery in pb.PopResponse.FromString(raw).deliveries]
-    assert len(handles) == 256
-    (raw,) = await client.call(BROKER + "Ack", pb.AckRequest(group="g", handles=handles))
-    assert not pb.AckResponse.FromString(raw).results
+def popping(batch: int) -> Step:
+    async def step(client: Client, number: int) -> None:
+        request = pb.PopRequest(topic="t", group="g", max_messages=batch, max_bytes=16 << 20)
+        (raw,) = await client.call(BROKER + "Pop", request)
+        handles = [delivery.handle for delivery in pb.PopResponse.FromString(raw).deliveries]
+        assert len(handles) == batch
+        (raw,) = await client.call(BROKER + "Ack", pb.AckRequest(group="g", handles=handles))
+        assert not pb.AckResponse.FromString(raw).results
+
+    return step
 
 
 async def receiving(client: Client, number: int) -> None:
@@ -267,11 +271,24 @@ async def receiving(client: Client, number: int) -> None:
 LEGS: dict[str, tuple[Step, int]] = {
     "send 1": (sending(1), 1),
     "send 256": (sending(256), 256),
-    "pop + ack 256": (popping, 256),
+    "pop + ack 256": (popping(256), 256),
     "v2 send 1": (publishing(1), 1),
     "v2 send 32": (publishing(32), 32),
     "v2 receive + ack 32": (receiving, 32),
 }
+
+
+@asynccontextmanager
+async def served(folder: Path) -> AsyncIterator[Client]:
+    """A client of a broker on a new store in this process, with the topics and groups of the legs."""
+    options = Options(folder, port=0, metrics_port=0, sync="none", transport="python")
+    with mock.patch.object(space, "LOOK_S", math.inf):
+        async with Serving(options, FakeClock()) as serving:
+            transport: Any = serving._server._transport
+            client = Client(transport._server)
+            await prepare(client)
+            yield client
+            client.close()
 
 
 async def prepare(client: Client) -> None:
@@ -288,14 +305,8 @@ async def count(folder: Path) -> dict[str, Counts]:
     threading.setprofile(work.profile)
     sys.setprofile(work.profile)
     try:
-        options = Options(folder, port=0, metrics_port=0, sync="none", transport="python")
-        with mock.patch.object(space, "LOOK_S", math.inf):
-            async with Serving(options, FakeClock()) as serving:
-                transport: Any = serving._server._transport
-                client = Client(transport._server)
-                await prepare(client)
-                found = {name: await _leg(client, work, step, messages) for name, (step, messages) in LEGS.items()}
-                client.close()
+        async with served(folder) as client:
+            found = {name: await _leg(client, work, step, messages) for name, (step, messages) in LEGS.items()}
     finally:
         threading.setprofile(None)
         sys.setprofile(None)

@@ -13,6 +13,8 @@ from harness.broker_process import ROOT
 Row = dict[str, Any]
 #: The last results of bench/lasting.py.
 LONG = ROOT / "docs" / "benchmarks" / "long.json"
+#: The last results of `python -m bench.compare --python --keep`.
+PYTHON_RESULTS = ROOT / "docs" / "benchmarks" / "python.json"
 #: (broker, protocol) → its name in the tables.
 NAMES = {
     ("popmq-python", "popmq"): "PopMQ, `python`, popmq.v1",
@@ -25,6 +27,12 @@ NAMES = {
     ("nats", "nats"): "NATS JetStream, fsync every 2 min",
     ("nats-always", "nats"): "NATS JetStream, fsync always",
     ("rabbitmq-quorum", "rabbitmq"): "RabbitMQ, quorum queues",
+    ("popmq-sdk", "popmq-sdk"): "PopMQ, its Python SDK",
+    ("popmq-embedded", "popmq-embedded"): "PopMQ, its Python SDK, broker in the program",
+    ("pgqueuer", "pgqueuer"): "pgqueuer, PostgreSQL",
+    ("honker", "honker"): "honker, SQLite NORMAL",
+    ("honker-full", "honker-full"): "honker, SQLite FULL",
+    ("simplebroker", "simplebroker"): "simplebroker, SQLite FULL",
 }
 #: Ratios that the page shows: (leg, of, beside).
 RATIOS = (
@@ -62,6 +70,24 @@ PopMQ, Redis, RabbitMQ, RocketMQ with SYNC_FLUSH and NATS with fsync always conf
 RocketMQ with ASYNC_FLUSH and NATS by default confirm it earlier, and can lose the last messages in a power failure.
 Each broker is one node.
 """
+PYTHON_TITLE = "## Durable queues in Python"
+PYTHON_HEAD = """\
+{title}
+
+This was a separate run, during which other programs used {others:.0%} of the cores: {machine} A leg takes
+{seconds:g} s; each figure is {rounds}.
+
+Each was driven [from Python](bench/peers/drivers), by tasks or threads of one process, as its documents suggest. PopMQ
+was also driven by the Go program of the other tables.
+
+- pgqueuer stores jobs in PostgreSQL with its defaults: a job is on disk when it is enqueued, and its end when it is
+  logged.
+- honker opens SQLite with `synchronous = NORMAL`, and can lose the last jobs in a power failure. With FULL, which the
+  load program sets for it, it confirms a job when it is on disk.
+- simplebroker opens SQLite with FULL. It has no acks: a read removes messages before the program has them. It has no
+  call that sends a batch.
+- honker, simplebroker and a broker in the program have no server: all their work is in *load µs*.
+"""
 WIDTH, BAR, GAP, LEFT = 720, 16, 6, 250
 
 
@@ -82,6 +108,8 @@ def write(results: dict[str, Any], works: list[str], keep: Path | None) -> str:
     parts.append(_floors(results, rows))
     parts.append("## Ratios\n")
     parts.append("\n".join(_ratios(rows)) + "\n")
+    if PYTHON_RESULTS.exists():
+        parts.append(python_section(json.loads(PYTHON_RESULTS.read_text()), works))
     if results["missing"]:
         parts.append("## Left out\n")
         parts.append("\n".join(f"- {name}: {reason}" for name, reason in results["missing"].items()) + "\n")
@@ -132,6 +160,26 @@ def put_floors(results: dict[str, Any], page: Path) -> str:
         before, _, after = before.partition("## Ratios\n")
         after = "\n## Ratios\n" + after
     page.write_text(before + part + "\n" + after[after.index("## Ratios") :])
+    return part
+
+
+def python_section(results: dict[str, Any], works: list[str]) -> str:
+    """The section with the results of `--python`."""
+    told = {"machine": _machine(results), "rounds": _rounds(results["rounds"]), "seconds": results["seconds"]}
+    others = statistics.median(figure["others"] for figure in results["figures"])
+    parts, rows = [PYTHON_HEAD.format(title=PYTHON_TITLE, others=others, **told)], medians(results["figures"])
+    for work in dict.fromkeys(work for work in works if any(row["work"] == work for row in rows)):
+        lines = _table([row for row in rows if row["work"] == work])
+        parts.append(f"### {work[0].upper()}{work[1:]}, in Python\n\n" + "\n".join(lines) + "\n")
+    parts += [f"Left out: {name}: {reason}\n" for name, reason in results["missing"].items()]
+    return "\n".join(parts)
+
+
+def put_python(results: dict[str, Any], works: list[str], page: Path) -> str:
+    """The section with the results of `--python`, which replaces that of the page; the other parts of the page stay."""
+    part, (before, _, after) = python_section(results, works), page.read_text().partition(PYTHON_TITLE)
+    _, found, rest = after.partition("\n## ")
+    page.write_text(f"{before.rstrip()}\n\n{part}{found}{rest}")
     return part
 
 

@@ -47,16 +47,16 @@ FAST = (
 
 def versions() -> dict[str, Path]:
     """The interpreters by minor version, such as "3.12"; of one version the last in order."""
-    found: dict[str, Path] = {}
-    for minor in range(OLDEST[1], NEWEST[1]):
-        on_path = shutil.which(f"python3.{minor}")
-        candidates = [Path(on_path)] if on_path else []
-        pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-        candidates += sorted(pyenv.glob(f"versions/3.{minor}.*/bin/python"))
-        working = [path for path in candidates if works(path, minor)]
-        if working:
-            found[f"3.{minor}"] = working[-1]
-    return found
+    return {f"3.{minor}": working[-1] for minor in range(OLDEST[1], NEWEST[1]) if (working := found(minor))}
+
+
+def found(minor: int) -> list[Path]:
+    """The interpreters of a minor version that work."""
+    on_path = shutil.which(f"python3.{minor}")
+    candidates = [Path(on_path)] if on_path else []
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    candidates += sorted(pyenv.glob(f"versions/3.{minor}.*/bin/python"))
+    return [path for path in candidates if works(path, minor)]
 
 
 def works(python: Path, minor: int) -> bool:
@@ -96,12 +96,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--list", action="store_true", help="print the interpreters and do nothing")
     only_list: bool = parser.parse_args().list
-    found = versions()
-    for version, python in found.items():
+    chosen = versions()
+    for version, python in chosen.items():
         print(f"{version}  {python}")
     if only_list:
         return 0
-    outcome = {version: tested(version, python) for version, python in found.items()}
+    outcome = {version: tested(version, python) for version, python in chosen.items()}
     for version, good in outcome.items():
         print(f"Python {version}: {'ok' if good else 'FAILED'}")
     for version in sorted(classified() - outcome.keys()):

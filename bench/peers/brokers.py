@@ -6,17 +6,19 @@ All listen on the loopback, with ports that no default installation uses.
 """
 
 import os
+import shutil
 import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.measuring.measure import cpu_s
+from bench.measuring.measure import cpu_s, ended_s
 from bench.peers import install
 from bench.peers.install import Missing
 from harness.broker_process import BrokerProcess, own_port
@@ -27,16 +29,22 @@ START_S, STOP_S = 120.0, 30.0
 
 @dataclass
 class Broker:
-    """A running broker. `make`: creates topics where the load generator cannot."""
+    """A running broker. `make`: creates topics where the load generator cannot.
+
+    `ended_s`: CPU time of processes that have ended. `environment`: of the load program, which does all the work for a
+    library without a server.
+    """
 
     endpoint: str
     pids: Callable[[], Sequence[int]]
     counted: Path | None = None
     make: Callable[[str], None] = lambda topic: None
+    ended_s: Callable[[], float] = lambda: 0.0
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def cpu_s(self) -> float:
         """CPU time of all its processes."""
-        return sum(cpu_s(pid) for pid in self.pids())
+        return sum(cpu_s(pid) for pid in self.pids()) + self.ended_s()
 
     def fsyncs(self) -> int | None:
         """fsync, fdatasync and msync so far; None where they are not counted."""
@@ -59,14 +67,68 @@ def counting(folder: Path) -> tuple[dict[str, str], Path | None]:
     return {"LD_PRELOAD": str(library), "POPMQ_FSYNCS": str(file)}, file
 
 
-def popmq(transport: str) -> Start:
-    """PopMQ from this tree, fsync on."""
+def popmq(transport: str, python: str | Path = sys.executable, modules: Path | None = None) -> Start:
+    """PopMQ from this tree, fsync on. `python`: its interpreter; `modules`: a folder that has PopMQ for that one."""
 
     @contextmanager
     def start(folder: Path) -> Iterator[Broker]:
         environment, counted = counting(folder)
-        with BrokerProcess(folder / "data", "--transport", transport, environment=environment) as process:
+        if modules is not None:
+            environment["PYTHONPATH"] = str(modules)
+        program, flags = (str(python), "-m", "popmq_server"), ("--transport", transport)
+        with BrokerProcess(folder / "data", *flags, environment=environment, program=program) as process:
             yield Broker(process.endpoint, lambda: [process.pid], counted)
+
+    return start
+
+
+@contextmanager
+def pgqueuer(folder: Path) -> Iterator[Broker]:
+    """PostgreSQL as it comes, with fsync and synchronous_commit on; the load program makes PgQueuer's tables."""
+    programs, port, data = install.postgresql(), own_port(), folder / "postgresql"
+    environment, counted = counting(folder)
+    data.mkdir(mode=0o700)
+    user = _unprivileged(folder, data, environment)
+    install.run([programs / "initdb", "-D", data, "-A", "trust", "-U", "postgres"], data, user=user)
+    words = [programs / "postgres", "-D", data, "-c", f"port={port}", "-c", "unix_socket_directories="]
+    with process(folder, words, environment, port, user=user) as pid:
+        endpoint = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        yield Broker(
+            endpoint, lambda: [pid, *_children(pid)], counted, ended_s=lambda: ended_s(pid), environment=_libraries()
+        )
+
+
+def _unprivileged(folder: Path, data: Path, environment: dict[str, str]) -> str | None:
+    """The user that gets the data and can count its fsyncs, where this one is root, whom PostgreSQL refuses."""
+    if os.getuid():
+        return None
+    for way in (folder, folder.parent):
+        way.chmod(0o711)
+    shutil.chown(data, "nobody")
+    if "LD_PRELOAD" in environment:
+        environment["LD_PRELOAD"] = str(shutil.copy(Path(environment["LD_PRELOAD"]), folder))
+        Path(environment["POPMQ_FSYNCS"]).chmod(0o666)
+    return "nobody"
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _libraries() -> dict[str, str]:
+    return {"PYTHONPATH": str(install.library_queues())}
+
+
+def library(file: str, modules: Callable[[], Mapping[str, str]] = _libraries) -> Start:
+    """A library without a server, with its data in a file or folder of this name; the load program syncs.
+
+    `modules`: where that finds the library, as variables.
+    """
+
+    @contextmanager
+    def start(folder: Path) -> Iterator[Broker]:
+        environment, counted = counting(folder)
+        yield Broker(str(folder / file), list, counted, environment={**environment, **modules()})
 
     return start
 
@@ -186,7 +248,12 @@ def rocketmq(flush: str) -> Start:
 
 @contextmanager
 def process(
-    folder: Path, words: Sequence[object], environment: Mapping[str, str], port: int, name: str = "server"
+    folder: Path,
+    words: Sequence[object],
+    environment: Mapping[str, str],
+    port: int,
+    name: str = "server",
+    user: str | None = None,
 ) -> Iterator[int]:
     """A program that opens a port; its process id. Ends it, with its children, and waits. Raises Missing."""
     log = folder / f"{name}.log"
@@ -194,7 +261,7 @@ def process(
         try:
             started = subprocess.Popen(
                 [str(word) for word in words], cwd=folder, env={**os.environ, **environment},
-                stdout=output, stderr=output, start_new_session=True,
+                stdout=output, stderr=output, start_new_session=True, user=user,
             )  # fmt: skip
         except OSError as error:
             raise Missing(str(error)) from None

@@ -75,7 +75,7 @@ def measured(rounds: int, seconds: float, flush: str, python: str, scratch: Path
             for name, door in open_.items():
                 print(f"bench-doors: {'round' if number > 0 else 'warm-up,'} {number}, {name}", file=sys.stderr)
                 for work in WORKS:
-                    figure = load(program, door, "rocketmq", _of(work, name), number, seconds, name, disk)
+                    figure = load([program], door, "rocketmq", _of(work, name), number, seconds, name, disk)
                     found += [figure] if number > 0 else []
     return found
 

@@ -118,7 +118,7 @@ def prepare(program: Path, door: Door, *topics: str) -> None:
 def one_leg(program: Path, door: Door, face: str, work: Work, number: int, seconds: float, disk: DiskWatch) -> None:
     """One leg of one door. Raises Missing."""
     began_s = door.cpu_s()
-    figure = load(program, Broker(door.endpoint, door.pids), face, work, number, seconds, door.endpoint, disk)
+    figure = load([program], Broker(door.endpoint, door.pids), face, work, number, seconds, door.endpoint, disk)
     if number:
         door.rates.setdefault(work.name, []).append(figure.messages_per_s)
         door.door_us.setdefault(work.name, []).append((door.cpu_s() - began_s) * 1e6 / max(1, figure.messages))

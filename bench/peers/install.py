@@ -1,17 +1,21 @@
-"""Installs what the comparison needs into build/bench, without root; a redis-server on the PATH is used as it is.
+"""Installs what the comparison needs into build/bench, without root.
 
-    RocketMQ, Kafka     Maven, their published jars (rocketmq/pom.xml, kafka/pom.xml)
-    NATS, loadgen       Go modules (nats/go.mod, bench/loadgen)
-    Redis, RabbitMQ     Debian packages, unpacked: they are not installed into the system and start no service
+    RocketMQ, Kafka                 Maven, their published jars (rocketmq/pom.xml, kafka/pom.xml)
+    NATS, loadgen                   Go modules (nats/go.mod, bench/loadgen)
+    Redis, RabbitMQ, PostgreSQL     Debian packages, unpacked: the system does not have them, and they start no service
+    pgqueuer, honker, simplebroker  PyPI, into a folder that only their load programs have on their path
+
+A redis-server on the PATH and Debian's PostgreSQL, if it is installed, are used as they are.
 
 A program that cannot be installed raises Missing; the comparison then omits that broker and prints the reason.
 """
 
+import functools
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.broker_process import ROOT
@@ -23,6 +27,10 @@ LIBRARIES = DEBIAN / "usr" / "lib" / "x86_64-linux-gnu"
 ROCKETMQ_VERSION, ROCKETMQ_NEWEST = "5.3.3", "5.5.0"
 RABBITMQ = DEBIAN / "usr" / "lib" / "rabbitmq" / "lib"
 ERLANG = DEBIAN / "usr" / "lib" / "erlang"
+#: Where Debian's package has PostgreSQL, below the root of a system.
+POSTGRESQL = "usr/lib/postgresql/*/bin"
+#: Durable queues that are Python libraries, in the versions that were last measured.
+LIBRARY_QUEUES = ("pgqueuer[asyncpg]==1.6.0", "honker==0.2.4", "simplebroker==8.7.2")
 #: A first install downloads some 200 MB.
 INSTALL_S = 1800.0
 
@@ -31,14 +39,20 @@ class Missing(Exception):
     """A program that this machine does not have and cannot install; the text says which and why."""
 
 
-def run(words: Sequence[str | Path], folder: Path = ROOT, environment: dict[str, str] | None = None) -> str:
-    """The output of a program. Raises Missing with its last words."""
+def run(
+    words: Sequence[str | Path],
+    folder: Path = ROOT,
+    environment: Mapping[str, str] | None = None,
+    user: str | None = None,
+) -> str:
+    """The output of a program, which `user` runs if one is given. Raises Missing with its last words."""
     tool = str(words[0])
     if shutil.which(tool) is None and not Path(tool).exists():
         raise Missing(f"{tool} is not on the PATH")
     done = subprocess.run(
         [str(word) for word in words],
         cwd=folder,
+        user=user,
         env={**os.environ, **(environment or {})},
         capture_output=True,
         text=True,
@@ -51,6 +65,7 @@ def run(words: Sequence[str | Path], folder: Path = ROOT, environment: dict[str,
     return done.stdout
 
 
+@functools.cache
 def loadgen() -> Path:
     """The load generator, built from this tree."""
     folder, program = BENCH / "loadgen", BUILT / "loadgen"
@@ -121,6 +136,26 @@ def rabbitmq() -> Path:
         script = ERLANG / "bin" / "erl"
         script.write_text(script.read_text().replace("ROOTDIR=/usr/lib/erlang", f"ROOTDIR={ERLANG}"))
     return next(RABBITMQ.glob("rabbitmq_server-*")) / "sbin"
+
+
+def postgresql() -> Path:
+    """The folder of PostgreSQL's programs."""
+    if not (found := sorted(Path("/").glob(POSTGRESQL))):
+        if not list(DEBIAN.glob(POSTGRESQL)):
+            debian("postgresql")
+        found = sorted(DEBIAN.glob(POSTGRESQL))
+    return found[-1]
+
+
+def library_queues() -> Path:
+    """The folder of LIBRARY_QUEUES and what they need."""
+    folder = BUILT / "library-queues"
+    versions = "\n".join(LIBRARY_QUEUES)
+    made = folder / "made"
+    if not made.exists() or made.read_text() != versions:
+        run([sys.executable, "-m", "pip", "--quiet", "install", "--upgrade", "--target", folder, *LIBRARY_QUEUES])
+        made.write_text(versions)
+    return folder
 
 
 def debian(package: str) -> None:

@@ -16,6 +16,7 @@ from popmq_server.clock import SystemClock, pause
 from popmq_server.line_writer import LineWriter
 from popmq_server.options import Options, addresses
 from popmq_server.process.console_process import ConsoleProcess, arguments, refuse_taken
+from popmq_server.process.interpreter import SLOW, optimized
 from popmq_server.process.running import EXIT_IO, run, settle
 from popmq_server.process.supervision import Supervisor
 from popmq_server.settings import Settings, parse
@@ -74,6 +75,8 @@ async def _serve(argv: list[str] | None, settings: Settings) -> int:
         settle()
         waiting = await serving.waits_for()
         _tell(_said(options, serving, waiting))
+        if optimized() is False:
+            log.warning(SLOW)
         came = asyncio.ensure_future(_came(options, serving, waiting))
         supervisor = Supervisor(os.environ)
         supervisor.say("READY=1")

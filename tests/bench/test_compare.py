@@ -1,5 +1,6 @@
 """The page of benchmarks: the median of the rounds, every broker with a name, and what was left out with its reason."""
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 import pytest
 
 from bench import reach, tables
-from bench.compare import SUBJECTS, WORDS
+from bench.compare import PYTHON_SUBJECTS, SUBJECTS, WORDS, Figure
 from bench.measuring import disk, measure
+from bench.parts import interpreters, one_request
 
 
 def figure(broker: str, face: str, rate: float, **more: Any) -> dict[str, Any]:
@@ -75,7 +77,8 @@ def test_a_broker_left_out_of_the_comparison_is_reported_with_its_reason() -> No
 
 
 def test_every_broker_and_every_ratio_has_names() -> None:
-    pairs = {(name, face) for name, subject in SUBJECTS.items() for face in subject.faces}
+    both = [*SUBJECTS.items(), *PYTHON_SUBJECTS.items()]
+    pairs = {(name, face) for name, subject in both for face in subject.faces}
     assert pairs == set(tables.NAMES)
     assert {work for work, _, _ in tables.RATIOS} <= {work.name for work in WORDS}
     assert {pair for _, one, other in tables.RATIOS for pair in (one, other)} <= pairs
@@ -123,6 +126,38 @@ def test_new_floors_replace_only_the_floors_of_the_page(tmp_path: Path) -> None:
     assert text.endswith("\n\n## Ratios\n\n| a |\n")
     assert "| 1 × | FAIL |" in text
     assert "| 3 × |" not in text
+
+
+def test_new_figures_of_python_libraries_replace_only_their_section(tmp_path: Path) -> None:
+    page = tmp_path / "BENCHMARKS.md"
+    page.write_text("# Benchmarks\n\n## Ratios\n\n| a |\n")
+    for rate in (300.0, 100.0):
+        part = tables.put_python(results(figure("honker", "honker", rate)), [WORDS[0].name], page)
+        assert part in page.read_text()
+    page.write_text(page.read_text() + "\n## Left out\n\n- nats\n")
+    part = tables.put_python(results(figure("pgqueuer", "pgqueuer", 200.0, others=0.3)), [WORDS[0].name], page)
+    assert page.read_text() == f"# Benchmarks\n\n## Ratios\n\n| a |\n\n{part}\n## Left out\n\n- nats\n"
+    assert "| pgqueuer, PostgreSQL | 200 |" in part
+    assert "other programs used 30% of the cores" in part
+    assert "Left out: nats: go is not on the PATH" in part
+
+
+def test_a_table_of_interpreters_has_a_row_for_each_and_a_cell_for_each_leg() -> None:
+    works = interpreters.WORKS[:-1]
+    rounds = [figure("popmq: 3.14.8, PGO", "popmq", rate) for rate in (1e5, 5e4, 2e5)]
+    figures = [Figure(**{**one, "round": 1, "messages": 1, "work": work.name}) for one in rounds for work in works]
+    head, _, row = interpreters.table(figures)
+    assert head.count("|") == row.count("|") == len(interpreters.WORKS) + 2
+    assert row.startswith("| 3.14.8, PGO | 100,000 · 5.0 |"), "the median of rates, the least of CPU"
+    assert row.endswith("| – |"), "a leg that failed"
+
+
+def test_the_least_of_requests_in_memory_is_that_of_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = iter([dict.fromkeys(one_request.LEGS, us) for us in (9.0, 7.25, 8.0)])
+    monkeypatch.setattr("bench.peers.install.run", lambda *_, **__: json.dumps(next(told)))
+    python = interpreters.Interpreter(Path("python3"), Path("modules"), "3.14.8", "PGO")
+    _, _, row = interpreters.table_of_least(interpreters.least_us([python], 3))
+    assert row == "| 3.14.8, PGO" + " | 7.2" * len(one_request.LEGS) + " |"
 
 
 def test_a_stall_of_the_disk_is_reported_also_while_it_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""Load programs in Python: for PopMQ's own SDK, and for durable queues that are Python libraries."""
