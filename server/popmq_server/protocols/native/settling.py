@@ -1,4 +1,4 @@
-"""popmq.v1: Settle. rules/sending/settle.py has what it does."""
+"""popmq.v1: Settle. rules/sending/settle.py has what it does; docs/settle.md describes it."""
 
 from collections.abc import Sequence
 
