@@ -31,6 +31,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "bench/": ("tests/bench", "tests/release"),
     "demo/": ("tests/spark",),
     "deploy/": ("tests/release",),
+    "examples/settle.py": ("tests/sdk/workers",),
     "docs/": ("tests/release", "tests/wire/test_documents.py", "tests/spark/test_docs.py"),
     "http2/": ("tests/http2", "tests/wire/serving"),
     "remoting/": ("tests/remoting",),

@@ -33,7 +33,7 @@ _NAMES = {
     "popmq._sync.transaction": "Transaction",
     "popmq.config": "ConsumeOptions Retry Timeouts",
     "popmq.errors": "PopMQError",
-    "popmq.message": "DELAY_LEVELS Columns DeadLetter Delivery Message SendReceipt TraceContext",
+    "popmq.message": "DELAY_LEVELS Columns DeadLetter Delivery Message Send SendReceipt TraceContext",
     "popmq.outcome": "InvisibleTimeResult Reject RetryLater",
     "popmq.owner": "Attachment Availability Finished OwnerLease Position SealedBatch Token",
     "popmq.process_queue": "FlowControl",

@@ -30,6 +30,7 @@ from popmq.message import Columns as Columns
 from popmq.message import DeadLetter as DeadLetter
 from popmq.message import Delivery as Delivery
 from popmq.message import Message as Message
+from popmq.message import Send as Send
 from popmq.message import SendReceipt as SendReceipt
 from popmq.message import TraceContext as TraceContext
 from popmq.outcome import InvisibleTimeResult as InvisibleTimeResult
@@ -172,6 +173,7 @@ __all__ = [
     "RetryLater",
     "Schedule",
     "SealedBatch",
+    "Send",
     "SendReceipt",
     "Session",
     "StageName",

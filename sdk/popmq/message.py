@@ -92,6 +92,32 @@ class Message:
     from_json = json
 
 
+class Send:
+    """Messages for one topic that are sent together with an ack, in one commit.
+
+        return popmq.Send("invoices", "text", popmq.Message.json({"id": 1}, key="1"))     # from a handler of a worker
+        client.settle(batch, sends=[popmq.Send("invoices", *map(invoice, batch))])
+
+    Raises TypeError for a topic that is no text, and for what is no message.
+    """
+
+    __slots__ = ("messages", "topic")
+
+    def __init__(self, topic: str, *messages: Message | Body) -> None:
+        if not isinstance(topic, str):
+            raise TypeError(f"the topic is {topic!r:.80}, of type {type(topic).__name__}: give its name as a str")
+        for message in messages:
+            if not isinstance(message, (Message, *BODY_TYPES)):
+                raise wrong_body(message, "the message")
+        if not messages:
+            raise TypeError(f"nothing is sent to {topic!r}: give popmq.Send(topic, message)")
+        self.topic = topic
+        self.messages = messages
+
+    def __repr__(self) -> str:
+        return f"Send({self.topic!r}, {', '.join(map(repr, self.messages))})"
+
+
 @dataclass(frozen=True, slots=True)
 class SendReceipt:
     """Where a message was stored. It was on disk before the broker answered."""
@@ -130,11 +156,14 @@ class DeliveryGuard(Protocol):
     async def leave_async(self, delivery: "Delivery", error: BaseException | None) -> bool:
         """The same for `async with`."""
 
-    def settle(self, delivery: "Delivery", outcome: Outcome) -> None:
-        """The handler settles it itself."""
+    def settle(self, delivery: "Delivery", outcome: Outcome, sends: Sequence["Send"] = ()) -> None:
+        """The handler settles it itself; an ack sends `sends` in the same commit."""
 
     def reply(self, delivery: "Delivery", message: "Message | Body") -> Any:
         """The handler replies: as `reply` of its client."""
+
+    def forward(self, delivery: "Delivery", send: "Send") -> None:
+        """Keeps messages that are sent with the ack of the delivery."""
 
 
 class Referable:
@@ -241,6 +270,23 @@ class Delivery(Referable):
         """Sends it to the dead-letter topic, in the background. `reason`: ≤ 4 KiB."""
         self._settle(Rejected(reason))
 
+    def forward(self, *messages: Message | Body, topic: str) -> None:
+        """Sends messages to `topic` together with the ack of this delivery, in one commit: both happen, or neither.
+
+        Inside its `with` block: they are sent when the block ends without an exception, or by `ack`. If the broker
+        refuses one of them, none is sent and this delivery is released, with the error as its reason. Raises
+        InvalidField for a half message, HandleLapsed if this delivery is settled or its lease has ended, RuntimeError
+        without a client that settles it, or for a pulled message; TypeError as `send` does.
+        """
+        self._guarded().forward(self, Send(topic, *messages))
+
+    def settle(self, sends: "Send | Iterable[Send]" = ()) -> None:
+        """Acks it and sends messages, in one commit, in the background; `client.settle` waits for the broker.
+
+        Raises as `forward` does, but does not need the `with` block.
+        """
+        self._guarded().settle(self, ACK, [sends] if isinstance(sends, Send) else list(sends))
+
     def reply(self, message: Message | Body) -> Any:
         """Replies to a message that was sent by `client.request`; does not settle it.
 
@@ -252,11 +298,14 @@ class Delivery(Referable):
         return self._guard.reply(self, message)
 
     def _settle(self, outcome: Outcome) -> None:
+        self._guarded().settle(self, outcome)
+
+    def _guarded(self) -> "DeliveryGuard":
         if self._guard is None:
             raise RuntimeError(
                 "this delivery has no client that settles it: it was browsed, or was pickled (then use client.ack)"
             )
-        self._guard.settle(self, outcome)
+        return self._guard
 
     def __copy__(self) -> Self:
         return self  # it never changes, as a tuple

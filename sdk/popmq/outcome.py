@@ -1,13 +1,16 @@
 """How a delivery ends: as its guard settles it, as the broker answers, and as a handler says by what it raises."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from popmq.duration import Duration, seconds_or_none
 
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """The message is finished."""
+    """The message is finished. `sends`: what is sent with the ack, in one commit."""
+
+    sends: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

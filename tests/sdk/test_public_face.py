@@ -35,6 +35,7 @@ ON_THE_CLIENT = [
     "request",
     "send",
     "send_back",
+    "settle",
     "transaction",
     "wait_available",
 ]

@@ -11,7 +11,7 @@ from popmq_server.contract.capabilities import CAPABILITIES
 from popmq_server.contract.commands import sessions
 from popmq_server.contract.promises import PROMISES
 from popmq_server.embedded.loop import heartbeats, long_poll
-from popmq_server.embedded.rules.delivery import token_pop
+from popmq_server.embedded.rules.delivery import lease, token_pop
 from popmq_server.embedded.rules.sending import dedup, stages, transaction
 from popmq_server.embedded.state import owners
 from popmq_server.embedded_broker import EmbeddedBroker
@@ -53,6 +53,8 @@ LIMITS = {
     "name of a lite topic": f"{message.LITE_TOPIC_BYTES_MAX} letters, digits",
     "bytes in a Pop": f"{size(requests.POP_BYTES_MAX)}, default {size(requests.POP_BYTES)}",
     "handles in an Ack, changes in a ChangeInvisibleTime, messages in a SendBack": f"1–{count(validation.ENTRIES_MAX)}",
+    "a Settle": f"1–{count(validation.ENTRIES_MAX)} deliveries, at most {lease.MOVES_MAX} of them released or "
+    f"{lease.MOVES_MAX // lease.MOVES['reject']} rejected",
     "queues in a Pop, UpdateOffsets, ResetOffsets, LockQueues": f"1–{count(pulling.QUEUES_MAX)}",
     "invisible time, lease of an owner": f"{SECONDS[0]} s – {SECONDS[1]} h",
     "filter": f"{size(TEXT_BYTES_MAX)}, {WORDS_MAX} words, {DEPTH_MAX} levels, {LIST_MAX} texts in a list",

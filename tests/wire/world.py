@@ -140,15 +140,22 @@ def _single_messages() -> dict[str, Message]:
     }
 
 
+def _endings(world: World) -> dict[str, Message]:
+    change = pb.InvisibleTimeChange(handle=world.live, extend=pb.Extend(invisible_ms=43_200_000))
+    return {
+        "Broker/Ack": pb.AckRequest(group=GROUP, handles=[world.live]),
+        "Broker/ChangeInvisibleTime": pb.ChangeInvisibleTimeRequest(group=GROUP, changes=[change]),
+        "Broker/Settle": pb.SettleRequest(group=GROUP, handles=[world.live]),
+    }
+
+
 def good_requests(world: World) -> dict[str, Message]:
     """One request for each method that succeeds in the world as it is built."""
     owner = {"group": GROUP, "owner": OWNER, "generation": world.generation}
-    change = pb.InvisibleTimeChange(handle=world.live, extend=pb.Extend(invisible_ms=43_200_000))
     return {
         "Broker/Send": pb.SendRequest(topic=TOPIC, messages=[pb.Message(message_id="new", body=b"new")]),
         "Broker/Pop": pb.PopRequest(topic=TOPIC, group=GROUP, max_messages=1),
-        "Broker/Ack": pb.AckRequest(group=GROUP, handles=[world.live]),
-        "Broker/ChangeInvisibleTime": pb.ChangeInvisibleTimeRequest(group=GROUP, changes=[change]),
+        **_endings(world),
         "Broker/QueryAssignment": pb.QueryAssignmentRequest(topic=TOPIC, group=GROUP, client_id="c"),
         "Broker/Heartbeat": pb.HeartbeatRequest(client_id="c", group=GROUP, topics=[TOPIC]),
         "Broker/AttachOwner": pb.AttachOwnerRequest(group=GROUP, owner="new", lease_ms=60_000, topic=TOPIC),

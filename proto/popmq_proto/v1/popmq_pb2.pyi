@@ -565,6 +565,38 @@ class InvisibleTimeResult(_message.Message):
     handle: str
     def __init__(self, error: _Optional[_Union[ErrorInfo, _Mapping]] = ..., visible_ms: _Optional[int] = ..., dead_lettered: bool = ..., handle: _Optional[str] = ...) -> None: ...
 
+class SettleRequest(_message.Message):
+    __slots__ = ("group", "handles", "changes", "sends", "producer_id", "request_number")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    HANDLES_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    SENDS_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    handles: _containers.RepeatedScalarFieldContainer[str]
+    changes: _containers.RepeatedCompositeFieldContainer[InvisibleTimeChange]
+    sends: _containers.RepeatedCompositeFieldContainer[SettleSend]
+    producer_id: str
+    request_number: int
+    def __init__(self, group: _Optional[str] = ..., handles: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[InvisibleTimeChange, _Mapping]]] = ..., sends: _Optional[_Iterable[_Union[SettleSend, _Mapping]]] = ..., producer_id: _Optional[str] = ..., request_number: _Optional[int] = ...) -> None: ...
+
+class SettleSend(_message.Message):
+    __slots__ = ("topic", "messages")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    messages: _containers.RepeatedCompositeFieldContainer[Message]
+    def __init__(self, topic: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ...) -> None: ...
+
+class SettleResponse(_message.Message):
+    __slots__ = ("sends", "duplicate")
+    SENDS_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    sends: _containers.RepeatedCompositeFieldContainer[SendResponse]
+    duplicate: bool
+    def __init__(self, sends: _Optional[_Iterable[_Union[SendResponse, _Mapping]]] = ..., duplicate: bool = ...) -> None: ...
+
 class QueryAssignmentRequest(_message.Message):
     __slots__ = ("topic", "group", "client_id", "strategy", "broadcast")
     TOPIC_FIELD_NUMBER: _ClassVar[int]

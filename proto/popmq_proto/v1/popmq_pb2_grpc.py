@@ -55,6 +55,11 @@ class BrokerStub(object):
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.ChangeInvisibleTimeRequest.SerializeToString,
                 response_deserializer=popmq_dot_v1_dot_popmq__pb2.ChangeInvisibleTimeResponse.FromString,
                 _registered_method=True)
+        self.Settle = channel.unary_unary(
+                '/popmq.v1.Broker/Settle',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.SettleRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.SettleResponse.FromString,
+                _registered_method=True)
         self.QueryAssignment = channel.unary_unary(
                 '/popmq.v1.Broker/QueryAssignment',
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.QueryAssignmentRequest.SerializeToString,
@@ -191,6 +196,14 @@ class BrokerServicer(object):
     def ChangeInvisibleTime(self, request, context):
         """Moves the deadline of deliveries (extend), releases them, or sends them to the dead-letter topic
         (reject). Errors: GROUP_NOT_FOUND, INVALID_FIELD; per entry: INVALID_HANDLE, HANDLE_LAPSED, INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Settle(self, request, context):
+        """Ends deliveries and sends messages in one commit: all of it, or nothing. The first problem refuses the whole
+        request, and `field` of the error names the entry at fault. Errors: those of Send, Ack and ChangeInvisibleTime.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -394,6 +407,11 @@ def add_BrokerServicer_to_server(servicer, server):
                     servicer.ChangeInvisibleTime,
                     request_deserializer=popmq_dot_v1_dot_popmq__pb2.ChangeInvisibleTimeRequest.FromString,
                     response_serializer=popmq_dot_v1_dot_popmq__pb2.ChangeInvisibleTimeResponse.SerializeToString,
+            ),
+            'Settle': grpc.unary_unary_rpc_method_handler(
+                    servicer.Settle,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.SettleRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.SettleResponse.SerializeToString,
             ),
             'QueryAssignment': grpc.unary_unary_rpc_method_handler(
                     servicer.QueryAssignment,
@@ -605,6 +623,33 @@ class Broker(object):
             '/popmq.v1.Broker/ChangeInvisibleTime',
             popmq_dot_v1_dot_popmq__pb2.ChangeInvisibleTimeRequest.SerializeToString,
             popmq_dot_v1_dot_popmq__pb2.ChangeInvisibleTimeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Settle(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Broker/Settle',
+            popmq_dot_v1_dot_popmq__pb2.SettleRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.SettleResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -14,7 +14,7 @@ from popmq._given.fields import ENTRIES_MAX, ms
 from popmq._runtime.later import Later
 from popmq._transport.call import Call, error_of
 from popmq.duration import Duration, seconds_of
-from popmq.errors import HandleLapsed, LeaseLost, PartlyRefused, PopMQError
+from popmq.errors import HandleLapsed, InvalidField, LeaseLost, PartlyRefused, PopMQError
 from popmq.topic import Assignment, Session
 from popmq_proto.v1 import popmq_pb2 as pb
 
@@ -200,6 +200,26 @@ def renewed(delivery: Delivery | str | None, answer: Any) -> None:
 def no_delivery(value: object, place: str) -> TypeError:
     """The error for what is neither a delivery nor a handle."""
     return TypeError(f"{place} is {value!r:.80}: give a popmq.Delivery, or its handle as a str with the group")
+
+
+def listed(deliveries: Delivery | str | Iterable[Delivery | str]) -> list[Delivery | str]:
+    """One or several as a list. Raises TypeError for what is neither."""
+    if isinstance(deliveries, (_message.Delivery, str)):
+        return [deliveries]
+    if not hasattr(deliveries, "__iter__"):
+        raise no_delivery(deliveries, "the delivery")
+    return list(deliveries)
+
+
+def one_group(deliveries: Sequence[Delivery | str], group: str) -> str:
+    """The group of all of them; `group`: of bare handles. Raises InvalidField if there are several, or none."""
+    groups = {name: indices[0] for name, indices in by_group(deliveries, group)}
+    if len(groups) == 1:
+        return next(iter(groups))
+    what = f"the deliveries are of the groups {', '.join(sorted(groups))}" if groups else "there is no delivery to end"
+    raise InvalidField(
+        what, code="INVALID_FIELD", field="group" if groups else "deliveries", action="give deliveries of one group"
+    )
 
 
 def by_group(deliveries: Sequence[Delivery | str], group: str) -> Iterator[tuple[str, list[int]]]:

@@ -6,11 +6,12 @@ popmq_error            on a reply: the handler rejected the request; the text sa
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from popmq._given.encoding import as_json
 from popmq.errors import DeadlineExceeded, InvalidField, RequestFailed
-from popmq.message import BODY_TYPES, Body, Delivery, Message, wrong_body
+from popmq.message import BODY_TYPES, Body, Delivery, Message, Send, wrong_body
 from popmq.outcome import Outcome
 
 REPLY_TO, CORRELATION_ID, ERROR = "popmq_reply_to", "popmq_correlation_id", "popmq_error"
@@ -96,10 +97,13 @@ class _Acked:
     async def leave_async(self, delivery: Delivery, error: BaseException | None) -> bool:
         return False
 
-    def settle(self, delivery: Delivery, outcome: Outcome) -> None: ...
+    def settle(self, delivery: Delivery, outcome: Outcome, sends: Sequence[Send] = ()) -> None: ...
 
     def reply(self, delivery: Delivery, message: Message | Body) -> Any:
         raise RuntimeError("this is a reply: send a new request")
+
+    def forward(self, delivery: Delivery, send: Send) -> None:
+        raise RuntimeError("this is a reply, which is acked already: send what follows from it")
 
 
 #: One for all replies.

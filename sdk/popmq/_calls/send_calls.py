@@ -168,10 +168,11 @@ def send(topic: str, rows: Iterable[pb.Message], producer_id: str, request_numbe
 
 
 def _read_send(reply: Any, _retried: bool) -> list[SendReceipt | PopMQError]:
-    return [error_of(result.error) if result.HasField("error") else _read_receipt(result) for result in reply.results]
+    return [error_of(result.error) if result.HasField("error") else read_receipt(result) for result in reply.results]
 
 
-def _read_receipt(result: pb.SendResult) -> SendReceipt:
+def read_receipt(result: pb.SendResult) -> SendReceipt:
+    """Where a stored message is."""
     if result.recall_handle or result.transaction_id:
         return SendReceipt(result.message_id, -1, -1, result.recall_handle, result.transaction_id, result.duplicate)
     if result.duplicate:

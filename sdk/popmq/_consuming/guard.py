@@ -2,16 +2,17 @@
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, get_args
+from weakref import WeakKeyDictionary
 
 from popmq._given.reason import handlers_traceback, reason_of
 from popmq._runtime.forks import EARLIER
 from popmq._transport.telemetry import Processing, Telemetry
 from popmq.config import OnError
-from popmq.errors import ClientClosed, InvalidField, LeaseLost
-from popmq.message import Body, Delivery, Message
-from popmq.outcome import ACK, Outcome, Released
+from popmq.errors import ClientClosed, HandleLapsed, InvalidField, LeaseLost
+from popmq.message import Body, Delivery, Message, Send
+from popmq.outcome import ACK, Acked, Outcome, Released
 
 log = logging.getLogger("popmq.consumer")
 
@@ -45,6 +46,12 @@ class Settling(Protocol):
 
     def settle(self, delivery: Delivery, outcome: Outcome, confirm: bool) -> Ticket | None:
         """Queues the outcome for the broker. With `confirm` returns a ticket."""
+
+    def holds(self, delivery: Delivery) -> bool:
+        """Whether its lease is renewed, and it is not settled."""
+
+    def forwarded(self, send: Send) -> Any:
+        """What `Acked.sends` takes. Raises InvalidField; RuntimeError where an ack sends nothing."""
 
 
 def outcome_of(error: BaseException | None) -> Outcome:
@@ -90,6 +97,8 @@ class Guard:
         self._lease = lease
         self._since = since
         self._reply = reply
+        #: What deliveries forward, until they are settled. None: no delivery does.
+        self._forwards: WeakKeyDictionary[Delivery, list[Any]] | None = None
 
     def __deepcopy__(self, memo: object) -> None:
         """None: a copy of a delivery, such as dataclasses.asdict makes, has no guard, like a pickled one."""
@@ -122,11 +131,35 @@ class Guard:
                 self._report(delivery, lost)
         return self._swallow(delivery, error)
 
-    def settle(self, delivery: Delivery, outcome: Outcome) -> None:
+    def settle(self, delivery: Delivery, outcome: Outcome, sends: Sequence[Send] = ()) -> None:
         """Settles now, as the handler decided."""
         _check_program()
+        for send in sends:
+            self._keep(delivery, self._settling.forwarded(send))
         self._settling.forget(delivery)
-        self._settling.settle(delivery, outcome, False)
+        self._settling.settle(delivery, self._with_forwards(delivery, outcome), False)
+
+    def forward(self, delivery: Delivery, send: Send) -> None:
+        """Keeps messages until the delivery is acked."""
+        _check_program()
+        rows = self._settling.forwarded(send)
+        if not self._settling.holds(delivery):
+            raise HandleLapsed(
+                "this delivery cannot be acked with what it forwards: it is settled already, its lease has ended, or "
+                "its `with` block has not begun",
+                action="forward inside `with delivery:`",
+            )
+        self._keep(delivery, rows)
+
+    def _keep(self, delivery: Delivery, rows: Any) -> None:
+        if self._forwards is None:
+            self._forwards = WeakKeyDictionary()
+        self._forwards.setdefault(delivery, []).append(rows)
+
+    def _with_forwards(self, delivery: Delivery, outcome: Outcome) -> Outcome:
+        """The outcome with what the delivery forwards; only an ack sends it."""
+        sends = self._forwards.pop(delivery, None) if self._forwards is not None else None
+        return Acked(tuple(sends)) if sends and isinstance(outcome, Acked) else outcome
 
     def reply(self, delivery: Delivery, message: Message | Body) -> Any:
         """`reply` of the client; that of an AsyncClient is awaited by the handler."""
@@ -146,9 +179,10 @@ class Guard:
                 span.end(error)
 
     def _settled(self, delivery: Delivery, error: BaseException | None) -> Ticket | None:
+        outcome = self._with_forwards(delivery, outcome_of(error))
         if not self._settling.forget(delivery):
             return None
-        return self._settling.settle(delivery, outcome_of(error), self._confirm)
+        return self._settling.settle(delivery, outcome, self._confirm)
 
     def _report(self, delivery: Delivery, lost: LeaseLost) -> None:
         """What a broker that restarts may cause at any message does not end the loop of a consumer that logs."""

@@ -1,8 +1,9 @@
 # Written by sdk/twin.py from popmq/_async/settling.py: change that one.
-"""Calls that settle deliveries: ack, extend, release, reject."""
+"""Calls that settle deliveries: ack, extend, release, reject, and settle, which sends in the same commit."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
@@ -16,11 +17,13 @@ from popmq.duration import Duration
 
 if TYPE_CHECKING:
     from popmq import message as _message
+    from popmq._calls import settle_calls
     from popmq._sync.consuming.parts import Parts
-    from popmq.message import Delivery
+    from popmq.message import Delivery, Send, SendReceipt
     from popmq.outcome import InvisibleTimeResult
 else:
     _message = Later("popmq.message")
+    settle_calls = Later("popmq._calls.settle_calls")
 
 #: What names a delivery: itself, or its handle (then the call needs the group, too).
 Handle: TypeAlias = "Delivery | str"
@@ -140,6 +143,50 @@ class Settling:
         )
         return result
 
+    def settle(
+        self,
+        deliveries: Handle | Iterable[Handle] = (),
+        sends: Send | Iterable[Send] = (),
+        *,
+        release: Iterable[Handle] = (),
+        reject: Iterable[Handle] = (),
+        delay: Duration | None = None,
+        uncounted: bool = False,
+        reason: str = "",
+        group: str = "",
+        timeout: Duration | None = None,
+    ) -> list[SendReceipt]:
+        """Acks deliveries and sends messages in one commit: all of it happens, or nothing. Returns the receipts.
+
+        `release`, `reject`: deliveries that end otherwise in the same commit, as `release` and `reject` say of `delay`,
+        `uncounted` and `reason`. All are of one group (1–4,096, of which 500 may be released or 250 rejected), and all
+        messages together are those of one request (4,096, 15 MiB). A repeat whose first answer was lost is done once.
+        Raises HandleLapsed, whose `field` names the delivery; TopicNotFound, InvalidField, StorageFull, RateLimited,
+        …: nothing is done then; Unsupported behind an engine without the capability `settle`; DeadlineExceeded if it is
+        not known whether it is done; TypeError for a value that is no delivery or no popmq.Send.
+        """
+        acks, released, rejected = map(pop_calls.listed, (deliveries, release, reject))
+        group = pop_calls.one_group([*acks, *released, *rejected], group)
+        changes = [pop_calls.release(pop_calls.handle_of(each), delay, uncounted, reason) for each in released]
+        changes += [pop_calls.reject(pop_calls.handle_of(each), reason) for each in rejected]
+        numbering = self._parts.numbering
+        given = [settle_calls.forwarded(each, numbering.message_id) for each in settle_calls.listed_sends(sends)]
+        call = settle_calls.settle(group, [*map(pop_calls.handle_of, acks)], changes, given, numbering)
+        with contextlib.ExitStack() as spans:
+            spans.enter_context(self._wire.telemetry.settling("settle", group, len(acks) + len(changes)))
+            for topic, rows, _ in given:
+                spans.enter_context(self._wire.telemetry.sending(topic, rows))
+            receipts = self._wire.run(call, timeout=timeout)
+        self._forget([*acks, *rejected], failed=False)
+        self._forget(released, failed=True)
+        return receipts
+
+    def _forget(self, deliveries: Iterable[Handle], failed: bool) -> None:
+        """Deliveries that are over. `failed`: the broker gave back those after them in their message group."""
+        for each in deliveries:
+            self._parts.leases.forget(known := pop_calls.name_of(each))
+            self._parts.leases.settled(known, failed)
+
     def _change(
         self,
         deliveries: Handle | Iterable[Handle],
@@ -160,9 +207,7 @@ class Settling:
         timeout: Duration | None,
     ) -> Any:
         one = isinstance(deliveries, (_message.Delivery, str))
-        if not (one or hasattr(deliveries, "__iter__")):
-            raise pop_calls.no_delivery(deliveries, "the delivery")
-        rows: list[Handle] = [deliveries] if one else list(deliveries)  # type: ignore[list-item, arg-type]  # as `one` tells
+        rows = pop_calls.listed(deliveries)
         results: list[Any] = [None] * len(rows)
         for some_group, indices in pop_calls.by_group(rows, group):
             handles = [pop_calls.handle_of(rows[index]) for index in indices]
@@ -173,7 +218,6 @@ class Settling:
                 results[index] = answer
                 pop_calls.renewed(rows[index], answer)
                 if name != "extend":
-                    self._parts.leases.forget(known := pop_calls.name_of(rows[index]))
-                    self._parts.leases.settled(known, pop_calls.failed(answer))
+                    self._forget([rows[index]], pop_calls.failed(answer))
         all_or_raise(results)
         return results[0] if one else results

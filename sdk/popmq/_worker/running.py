@@ -24,7 +24,7 @@ from popmq._worker.middleware import Hooks
 from popmq._worker.threads import CallingThread
 from popmq.config import ConsumeOptions
 from popmq.errors import FilterConflict, InvalidField, PopMQError
-from popmq.message import Delivery
+from popmq.message import Delivery, Send
 from popmq.outcome import BadPayload, Reject, RetryLater
 from popmq_http2.elapsed import monotonic
 
@@ -185,7 +185,10 @@ class Run:
         begun: list[Hooks] = []
         try:
             result = await _called(handler, delivery, thread, self._middleware, begun)
-            if result is not None and requests.wants_reply(delivery):
+            if sends := sends_in(result, handler.name):
+                for each in sends:
+                    delivery.forward(*each.messages, topic=each.topic)
+            elif result is not None and requests.wants_reply(delivery):
                 await self._reply(delivery, result)
         except Exception as raised:
             error = raised  # the name after `as` ends with its block, before the lambda in the eyes of a checker
@@ -211,6 +214,18 @@ class Run:
                 await self._client.send(topic, answer)
             except PopMQError as refused:
                 log.warning("the refusal of request %s could not be sent: %s", delivery.message_id, refused)
+
+
+def sends_in(result: Any, name: str) -> Sequence[Send]:
+    """What a handler returned to be sent with the ack: a Send, or a list of them. Raises TypeError for a mixed one."""
+    if isinstance(result, Send):
+        return [result]
+    if not isinstance(result, list | tuple | set | frozenset):
+        return ()
+    sends = [each for each in result if isinstance(each, Send)]
+    if sends and len(sends) < len(result):
+        raise TypeError(f"{name} returned popmq.Send objects and others in one {type(result).__name__}")
+    return sends
 
 
 async def _cut_off(client: AsyncClient) -> None:

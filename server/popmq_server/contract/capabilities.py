@@ -42,6 +42,11 @@ SEARCH = Capability(
 LOOK_UP = Capability("look_up", "finding messages by id and key", "Browse the topic")
 WHY = Capability("why", "the history of a message", "LookUp, and GetStats for the position of the group")
 LIST_LEASES = Capability("list_leases", "lists of leases", "GetStats counts them")
+SETTLE = Capability(
+    "settle",
+    "acks and sends in one commit",
+    "Send, then Ack, with message ids that follow from the input, so that readers recognize a repeat",
+)
 END_LEASE = Capability("end_lease", "ending a lease early", "wait for its deadline")
 LIST_DELAYED = Capability("list_delayed", "lists of delayed messages", "GetStats counts them")
 LIST_TRANSACTIONS = Capability("list_transactions", "lists of half messages", "GetStats counts them")
@@ -97,6 +102,7 @@ CAPABILITIES = {
         LOOK_UP,
         WHY,
         LIST_LEASES,
+        SETTLE,
         END_LEASE,
         LIST_DELAYED,
         LIST_TRANSACTIONS,

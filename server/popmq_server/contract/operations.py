@@ -60,8 +60,8 @@ class Declared:
     lane: ClassVar[int]
     #: Whether it is refused as a whole if the store has no room.
     needs_room: ClassVar[bool]
-    #: The field that has its entries, if it may have many; "" = none. A field or property `bytes` has their size.
-    entries_field: ClassVar[str]
+    #: The fields that have its entries, if it may have many. A field or property `bytes` has their size.
+    entries_fields: ClassVar[tuple[str, ...]]
     #: What an engine must have for it; None: every engine has it.
     capability: ClassVar[Capability | None]
 
@@ -124,7 +124,8 @@ class Command(Operation[A_co]):
         cls, *, lane: int, needs_room: bool = False, entries: str = "", capability: Capability | None = None
     ) -> None:
         super().__init_subclass__()
-        cls.lane, cls.needs_room, cls.entries_field, cls.capability = lane, needs_room, entries, capability
+        cls.lane, cls.needs_room, cls.capability = lane, needs_room, capability
+        cls.entries_fields = tuple(entries.split())
 
 
 class Query(Operation[A_co]):
@@ -132,7 +133,8 @@ class Query(Operation[A_co]):
 
     def __init_subclass__(cls, *, entries: str = "", capability: Capability | None = None) -> None:
         super().__init_subclass__()
-        cls.lane, cls.needs_room, cls.entries_field, cls.capability = LANE_POP, False, entries, capability
+        cls.lane, cls.needs_room, cls.capability = LANE_POP, False, capability
+        cls.entries_fields = tuple(entries.split())
 
     def shown(self, answer: A_co, caller: Caller) -> A_co:  # type: ignore[misc]  # gets only the answer to this query
         """The part of the answer that the caller's key may see."""

@@ -26,7 +26,7 @@ _SETTLING = frozenset(
     f"/{service}/{name}"
     for service, names in {
         "popmq.v1.Broker": "Ack AckUpTo ChangeInvisibleTime EndTransaction Heartbeat ReleaseOwner RenewOwner SendBack "
-        "UnlockQueues UpdateOffsets",
+        "Settle UnlockQueues UpdateOffsets",
         "apache.rocketmq.v2.MessagingService": "AckMessage ChangeInvisibleDuration EndTransaction Heartbeat "
         "ForwardMessageToDeadLetterQueue NotifyClientTermination Telemetry UpdateOffset",
     }.items()

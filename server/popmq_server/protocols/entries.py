@@ -1,4 +1,4 @@
-"""The messages of a Send or Stage → what is stored: validates every limit of a message that needs no state.
+"""The messages of a Send, Stage or Settle → what is stored: validates every limit of a message that needs no state.
 
 a batch of plain messages   checked field by field, all at once: an id, a body, perhaps a tag, and nothing else
 any other                   each message on its own; an invalid one becomes its entry's refusal
@@ -43,11 +43,13 @@ _ENCODING_MAX = max(pb.Encoding.values())
 _HEADS = 4
 #: Fewer messages are validated one by one: it costs less.
 _BATCH_MIN = 4
+#: What has `messages`.
+Kind = type[pb.SendRequest] | type[pb.StageRequest] | type[pb.SettleSend]
 _TRACEPARENT_BYTES_MAX, _TRACESTATE_BYTES_MAX = 512, 512
 
 
 def validated(
-    kind: type[pb.SendRequest] | type[pb.StageRequest], whole: bytes, raws: Sequence[bytes], origin: str, number: int
+    kind: Kind, whole: bytes, raws: Sequence[bytes], origin: str, number: int
 ) -> tuple[NewMessage | Refused, ...]:
     """Each message validated, or why it is refused. `origin`, `number`: see `_made_id`."""
     messages = _messages(kind, whole, raws)
@@ -90,9 +92,7 @@ def _plain(raws: Sequence[bytes], messages: Sequence[pb.Message | None]) -> tupl
     return tuple(map(NewMessage, raws, tags, ids))
 
 
-def _messages(
-    kind: type[pb.SendRequest] | type[pb.StageRequest], whole: bytes, raws: Sequence[bytes]
-) -> Sequence[pb.Message | None]:
+def _messages(kind: Kind, whole: bytes, raws: Sequence[bytes]) -> Sequence[pb.Message | None]:
     """Decodes the messages of a request: all at once is six times faster than one by one (0.06 µs each, measured)."""
     try:
         return kind.FromString(whole).messages

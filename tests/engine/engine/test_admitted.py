@@ -121,6 +121,7 @@ async def test_the_rest_of_a_call_that_was_admitted_is_counted_and_never_refused
     [
         (ask.Ack("g", ("",) * 9), 9, 0),
         (ask.ChangeInvisibleTime("g", (ask.Change("h", "reject", reason="why"), NO)), 2, 3),
+        (ask.Settle("g", ("",), (ask.Change("h", "reject", reason="why"),)), 2, 3),
         (ask.SendBack("t", "g", (ask.SentBack(0, 1, reason="why"), NO)), 2, 3),
         (ask.Send("t", (NO,) * 3, bytes=70), 3, 70),
         (ask.Stage("s", 1, "i", 0, "t", (NO,) * 3, bytes=70), 3, 70),
@@ -138,6 +139,11 @@ def test_a_command_counts_its_entries_and_their_bytes(command: Any, entries: int
     assert bytes_of(command) == COMMAND_BYTES + entries * ENTRY_BYTES + more
 
 
+def test_a_settle_counts_its_sends_as_commands_of_their_own() -> None:
+    send = ask.Send("t", (NO,) * 3, bytes=70)
+    assert bytes_of(ask.Settle("g", sends=(send, send))) == COMMAND_BYTES + 2 * (ENTRY_BYTES + bytes_of(send))
+
+
 def test_every_command_with_entries_of_any_number_names_their_field() -> None:
     settings = ["changes", "delays_ms", "filter", "joining", "queues", "reach", "retention", "start", "to", "types"]
     places = {(operations.PeekPiece, "begins"), (operations.Trace, "at")}
@@ -148,4 +154,4 @@ def test_every_command_with_entries_of_any_number_names_their_field() -> None:
         if any(word in str(hint) for word in ("tuple[", "dict[", "frozenset["))
     }
     short = {(kind, name) for kind, name in lists if name in settings and kind is not ask.ChangeInvisibleTime}
-    assert lists - short - places == {(kind, kind.entries_field) for kind, _ in lists if kind.entries_field}
+    assert lists - short - places == {(kind, field) for kind, _ in lists for field in kind.entries_fields} - short

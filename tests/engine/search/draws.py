@@ -18,6 +18,7 @@ from tests.engine.search.steps import (
     RecallStep,
     SealStep,
     SendStep,
+    SettleStep,
 )
 
 TOPICS = ("t", "t_u")
@@ -111,8 +112,19 @@ changes = st.builds(
         max_size=4,
     ),
 )
+endings = st.tuples(picks, st.sampled_from(["release", "reject"]), delays, st.booleans(), reasons)
+producers, request_numbers = st.sampled_from(["", "s"]), st.integers(1, 3)
+settles = st.builds(
+    SettleStep,
+    groups,
+    st.lists(picks, max_size=3),
+    st.lists(endings, max_size=2),
+    st.lists(sending(False), max_size=2),
+    producers,
+    request_numbers,
+)
 #: Common requests.
-steps = st.one_of(sending(False), sending(False), pops, pops, pops, seals, acks, acks, changes)
+steps = st.one_of(sending(False), sending(False), pops, pops, pops, seals, acks, acks, changes, settles)
 
 few = st.integers(0, 5)
 recalls = st.builds(RecallStep, few, st.sampled_from(["", "", "", *TOPICS]))

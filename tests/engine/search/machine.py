@@ -161,6 +161,11 @@ class Broker(Holds):
         )
         return Outgoing(data, tag_hash(draft.tag), (hash8(name),), name, extra if any(extra) else None)
 
+    def contents_of(self, command: ask.Send) -> list[Content]:
+        """The valid messages of a send, as the model knows them."""
+        entries = (entry for entry in command.entries if not isinstance(entry, Refused))
+        return [self.contents[parsed(entry.data).body.decode()] for entry in entries]
+
     def remember(self, group: str, answer: Any) -> None:
         """Notes what clients learn from an answer; a lost answer teaches them nothing."""
         if self.heard and isinstance(answer, Answer):

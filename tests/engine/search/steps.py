@@ -86,12 +86,13 @@ class SendStep(NamedTuple):
         )
         return ask.Send(self.topic, entries, self.producer, self.number if self.producer else 0, 0)
 
+    def whole(self) -> SendStep:
+        """Without bad entries, half messages and a number: what a Settle may send."""
+        drafts = [draft._replace(good=True, half=False) for draft in self.drafts]
+        return self._replace(drafts=drafts, producer="")
+
     def judge(self, machine: Broker, command: ask.Send, result: Any) -> None:
-        contents = [
-            machine.contents[parsed(entry.data).body.decode()]
-            for entry in command.entries
-            if not isinstance(entry, Refused)
-        ]
+        contents = machine.contents_of(command)
         told = result.code if isinstance(result, Refused) else told_of(result)
         machine.model.send(self.topic, contents, (command.producer_id, command.request_number), told)
         if isinstance(told, Told) and told.places:
@@ -220,6 +221,40 @@ class ChangeStep(NamedTuple):
             if not isinstance(change, Refused)
         ]
         return machine.model.change(self.group, told, answers)
+
+
+class SettleStep(NamedTuple):
+    """Handles to ack, changes as in ChangeStep but no extension, and sends, of which each topic counts once."""
+
+    group: str
+    picks: Sequence[Pick | Handle]
+    changes: Sequence[tuple[Pick, str, int | None, bool, int]] = ()
+    sends: Sequence[SendStep] = ()
+    producer: str = ""
+    number: int = 0
+
+    def command(self, machine: Broker) -> ask.Settle:
+        changes = ChangeStep(self.group, self.changes).command(machine).changes
+        good = tuple(change for change in changes if isinstance(change, ask.Change))
+        sends = {step.topic: step.whole() for step in self.sends if step.drafts}
+        commands = tuple(step.command(machine) for step in sends.values())
+        handles = AckStep(self.group, self.picks).command(machine).handles
+        return ask.Settle(self.group, handles, good, commands, self.producer, self.number if self.producer else 0)
+
+    def judge(self, machine: Broker, command: ask.Settle, result: Any) -> None:
+        sends = [(send.topic, machine.contents_of(send)) for send in command.sends]
+        told = result.code if isinstance(result, Refused) else [told_of(sent) for sent in result.sent]
+        machine.model.settle(
+            self.group,
+            [facts.Handle(*read_handle(text)) if text else None for text in command.handles],
+            [(facts.Handle(*read_handle(one.handle)), How(*one[1:])) for one in command.changes],
+            sends,
+            (command.producer_id, command.request_number),
+            told,
+        )
+        if not isinstance(told, str) and not result.duplicate:
+            for (topic, _), each in zip(sends, told, strict=True):
+                machine.learn(topic, [place for place in each.places or () if isinstance(place, Where)])
 
 
 class RecallStep(NamedTuple):

@@ -60,7 +60,7 @@ ALLOWED = {
     "Broker/RenewOwner Broker/AckUpTo Broker/ReleaseOwner Broker/WaitAvailable Broker/Peek Broker/Pull "
     "Broker/UpdateOffsets Broker/QueryOffsets Broker/SendBack Broker/LockQueues Broker/UnlockQueues Admin/GetTopic "
     "Admin/GetGroup Admin/GetStats Admin/SetFilter Admin/SetConsumeMode Admin/LookUp Admin/Browse Admin/ListLeases "
-    "Admin/ListOwners Admin/ListSessions Admin/EndLease Admin/GetHistory",
+    "Admin/ListOwners Admin/ListSessions Admin/EndLease Admin/GetHistory Broker/Settle",
     RUNS: " ".join(name for name in METHODS if name.startswith("Admin/"))
     + " Broker/Peek Broker/QueryOffsets Broker/ReleaseOwner Broker/Recall Broker/EndTransaction",
 }

@@ -20,7 +20,7 @@ from popmq_server.errors import Refused
 from popmq_server.protocols.native import responses
 
 #: Each view, and the message of the contract whose bytes it reads.
-VIEWED = {"SendView": "SendRequest", "StageView": "StageRequest"}
+VIEWED = {"SendView": "SendRequest", "StageView": "StageRequest", "SettleView": "SettleRequest"}
 NUMBERS = [0, 1, 127, 128, 16_383, 16_384, 2**31, 2**32 - 1]
 LONG_NUMBERS = [*NUMBERS, 2**49, 2**63 - 1]
 

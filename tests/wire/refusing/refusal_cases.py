@@ -35,7 +35,7 @@ def bad_names() -> Iterator[Case]:
             *("Broker/Pop", "Broker/Ack", "Broker/ChangeInvisibleTime", "Broker/QueryAssignment", "Broker/Heartbeat"),
             *("Broker/AttachOwner", "Broker/RenewOwner", "Broker/AckUpTo", "Broker/ReleaseOwner"),
             *("Broker/WaitAvailable", "Admin/SetFilter", "Admin/ListMessageGroups", "Admin/ResumeMessageGroup"),
-            *("Broker/Peek", "Admin/EndLease"),
+            *("Broker/Peek", "Broker/Settle", "Admin/EndLease"),
         ],
         "group__name": ["Admin/CreateGroup", "Admin/UpdateGroup"],
         "name": ["Admin/GetTopic", "Admin/DeleteTopic", "Admin/PurgeTopic", "Admin/GetGroup", "Admin/DeleteGroup"],
@@ -262,6 +262,46 @@ def bad_lists() -> list[Case]:
         bad("Broker/QueryAssignment", "INVALID_FIELD", "client_id", client_id="a\x1b[2J"),
         bad("Broker/Heartbeat", "INVALID_FIELD", "topics", topics=[TOPIC] * 4097),
     ]
+
+
+def bad_settles() -> Iterator[Case]:
+    """What a Settle cannot hold; what it finds of state is in test_settle.py."""
+    settle, message = "Broker/Settle", pb.Message(body=b"x")
+    release, extend = pb.InvisibleTimeChange(release=pb.Release()), pb.Extend(invisible_ms=1000)
+    yield bad(settle, "INVALID_FIELD", "handles", handles=[])
+    yield bad(settle, "INVALID_FIELD", "handles", handles=["x"] * 4097)
+    yield bad(settle, "INVALID_FIELD", "changes", changes=[release] * 4096)
+    yield bad(settle, "INVALID_FIELD", "changes[1]", changes=[release, pb.InvisibleTimeChange()])
+    yield bad(settle, "INVALID_FIELD", "changes[0].extend", changes=[pb.InvisibleTimeChange(extend=extend)])
+    yield bad(settle, "INVALID_HANDLE", "handles[0]", handles=["x"])
+    yield bad(settle, "INVALID_HANDLE", "changes[0].handle", changes=[release])
+    yield bad(settle, "INVALID_FIELD", "request_number", producer_id="p")
+    yield bad(settle, "INVALID_FIELD", "producer_id", producer_id="p" * 65, request_number=1)
+    for field, code, sends in (
+        ("sends", "INVALID_FIELD", [pb.SettleSend()] * 4097),
+        ("sends[0].topic", "INVALID_FIELD", [settle_send("a b", message)]),
+        ("sends[0].topic", "INVALID_FIELD", [settle_send(f"%DLQ%{GROUP}", message)]),
+        ("sends[0].topic", "TOPIC_NOT_FOUND", [settle_send("nobody", message)]),
+        ("sends[1].topic", "INVALID_FIELD", [settle_send(TOPIC, message)] * 2),
+        ("sends[1].messages", "INVALID_FIELD", [settle_send(TOPIC, message), settle_send(OTHER_TOPIC)]),
+        ("sends", "INVALID_FIELD", [settle_send(TOPIC, *[message] * 4096), settle_send(OTHER_TOPIC, message)]),
+        ("sends[0].messages[1].body", "INVALID_FIELD", [settle_send(TOPIC, message, pb.Message())]),
+        (
+            "sends[0].messages[0].transaction",
+            "INVALID_FIELD",
+            [settle_send(TOPIC, pb.Message(body=b"x", transaction=True))],
+        ),
+        (
+            "sends[0].messages[0].message_group",
+            "INVALID_FIELD",
+            [settle_send(TOPIC, pb.Message(body=b"x", message_group="a"))],
+        ),
+    ):
+        yield bad(settle, code, field, sends=sends)
+
+
+def settle_send(topic: str, *messages: pb.Message) -> pb.SettleSend:
+    return pb.SettleSend(topic=topic, messages=messages)
 
 
 def bad_times() -> Iterator[Case]:

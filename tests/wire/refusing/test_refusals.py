@@ -22,6 +22,7 @@ from tests.wire.refusing.refusal_cases import (
     bad_owners,
     bad_pops,
     bad_settings,
+    bad_settles,
     bad_times,
 )
 from tests.wire.stubs import CALL_S, GROUP, Stubs, check_error, codes, dump, refusal
@@ -33,6 +34,7 @@ CASES = [
     *bad_owners(),
     *bad_settings(),
     *bad_lists(),
+    *bad_settles(),
     *bad_times(),
     *bad_looks(),
     *pull_cases(),

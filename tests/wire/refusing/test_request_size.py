@@ -6,7 +6,7 @@ import pytest
 
 from popmq_proto.rocketmq import definition_pb2 as v2
 from popmq_proto.rocketmq import service_pb2 as rpc
-from popmq_proto.store.store_pb2 import SendView, StageView
+from popmq_proto.store.store_pb2 import SendView, SettleView, StageView
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.errors import Refused
 from popmq_server.protocols.access import request_size
@@ -95,6 +95,7 @@ NAME, LONG = "t" * TOPIC_NAME_MAX, "s" * 128
             changes=[pb.InvisibleTimeChange(handle=LONG, reject=pb.Reject(reason="r" * REASON_BYTES_MAX))] * ENTRIES_MAX
         ),
         StageView(messages=[b"b" * 4_000] * ENTRIES_MAX),
+        SettleView(handles=[LONG] * ENTRIES_MAX, sends=[b"b" * 4_000] * ENTRIES_MAX),
         rpc.SendMessageRequest(messages=[v2.Message(body=b"b" * 4_000)] * ENTRIES_MAX),
         rpc.AckMessageRequest(
             entries=[rpc.AckMessageEntry(message_id="m" * 64, receipt_handle="h" * 64)] * ENTRIES_MAX

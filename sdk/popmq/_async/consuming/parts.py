@@ -35,6 +35,6 @@ def parts_of(
     """The parts of a client, which is given by what it is made from."""
     scheduler = Scheduler(clock)
     leases = HeldLeases(wire, clock, scheduler)
-    settler = Settler(wire, clock, leases)
+    settler = Settler(wire, clock, leases, numbering)
     heartbeats = Heartbeats(wire, clock, scheduler, client_id)
     return Parts(wire, clock, scheduler, leases, settler, client_id, numbering, heartbeats, reply)

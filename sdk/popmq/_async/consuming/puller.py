@@ -33,7 +33,7 @@ from popmq._consuming.pull_settings import (
 from popmq._transport.call import Call
 from popmq._transport.call_retries import Stopped
 from popmq.errors import Forbidden, GroupNotFound, PopMQError, TopicNotFound, TryLater, WrongConsumeMode
-from popmq.message import Delivery
+from popmq.message import Delivery, Send
 from popmq.outcome import Acked, Outcome, Rejected, Released
 from popmq.process_queue import ProcessQueue, met_end
 from popmq.pull import Pulled, PullState
@@ -226,6 +226,17 @@ class Puller:
             del self._out[delivery.offset]
             self._ending[delivery.offset] = delivery
             return True
+
+    def holds(self, delivery: Delivery) -> bool:
+        """Whether it is not settled; a pulled message has no lease."""
+        return True
+
+    def forwarded(self, send: Send) -> Any:
+        """Refuses: the offsets of a pull consumer are committed later, apart from what its handlers send."""
+        raise RuntimeError(
+            "deliveries of a pull consumer are not acked one by one, and cannot forward: send with the client, or "
+            "consume with a group that pops"
+        )
 
     def settle(self, delivery: Delivery, outcome: Outcome, confirm: bool) -> None:
         """Marks it as done, delays it, or sends it back."""

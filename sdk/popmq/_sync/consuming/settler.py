@@ -9,19 +9,22 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from popmq._calls import pop_calls
+from popmq._calls import pop_calls, settle_calls
 from popmq._calls.pop_calls import Popped
+from popmq._calls.send_calls import Numbering
+from popmq._calls.settle_calls import Forwarded
 from popmq._consuming.clock import Clock
 from popmq._consuming.leased_batches import Batch, ordered
 from popmq._given.fields import ENTRIES_MAX
 from popmq._runtime import forks
 from popmq._sync.concurrency import Errands, Ticket
 from popmq._sync.consuming.background_sender import BackgroundSender
+from popmq._sync.consuming.forwarder import Forwarder
 from popmq._sync.consuming.leases import HeldLeases
 from popmq._sync.transport.wire import CLOSE_S, Wire
 from popmq._transport.call import Call
 from popmq.errors import ClientClosed, HandleLapsed, LeaseLost, PopMQError
-from popmq.message import Delivery
+from popmq.message import Delivery, Send
 from popmq.outcome import UNREAD, Acked, Outcome, Released
 
 log = logging.getLogger("popmq.consumer")
@@ -34,9 +37,11 @@ Outgoing = tuple[Any, Ticket | None, Delivery | None, Any]
 class Settler(BackgroundSender):
     """The outcomes of one client. Guards call `settle` from any thread."""
 
-    def __init__(self, wire: Wire, clock: Clock, leases: HeldLeases) -> None:
+    def __init__(self, wire: Wire, clock: Clock, leases: HeldLeases, numbering: Numbering) -> None:
         super().__init__("popmq-settler", wire, clock)
         self._leases = leases
+        self._numbering = numbering
+        self._forwarder = Forwarder(wire, clock, leases, numbering, self._release)
         self._acks: defaultdict[str, list[Outgoing]] = defaultdict(list)
         self._changes: defaultdict[str, list[Outgoing]] = defaultdict(list)
         self.answered_at = clock.now()  # when the broker last had all outcomes
@@ -68,6 +73,9 @@ class Settler(BackgroundSender):
         After `stop` nothing is queued: the ticket has ClientClosed, and the log a line where there is no ticket.
         """
         ticket = Ticket() if confirm else None
+        if isinstance(outcome, Acked) and outcome.sends:
+            self._forwarder.add(delivery, outcome.sends, ticket)
+            return ticket
         span = self._wire.telemetry.current()
         waits = delivery if delivery.order_key and not isinstance(outcome, Acked) else None
         if waits:
@@ -84,6 +92,28 @@ class Settler(BackgroundSender):
         if delivery.order_key and not waits:
             self._leases.settled(delivery.handle, failed=False)
         return ticket
+
+    def holds(self, delivery: Delivery) -> bool:
+        """Whether its lease is renewed, and it is not settled."""
+        return self._leases.holds(delivery.handle)
+
+    def forwarded(self, send: Send) -> Forwarded:
+        """Messages as the Forwarder takes them. Raises InvalidField."""
+        forwarded = settle_calls.forwarded(send, self._numbering.message_id)
+        with self._wire.telemetry.sending(send.topic, forwarded.rows):
+            return forwarded
+
+    def _release(self, delivery: Delivery, outcome: Released) -> None:
+        self.settle(delivery, outcome, False)
+
+    def bind(self) -> None:
+        """To be called in the event loop before anything is added."""
+        self._forwarder.bind()
+        super().bind()
+
+    def due(self) -> float | None:
+        """Now, if something waits."""
+        return super().due() if self._forwarder.due() is None else self._clock.now()
 
     def release_held(self, reason: str) -> None:
         """Releases uncounted what is held, since no handler goes on."""
@@ -110,10 +140,12 @@ class Settler(BackgroundSender):
         """Waits until the broker has everything, as every sender does."""
         if self._errands.running():
             self._errands.done(max(self._wire.closing_left(), 0.0) if closing else None)
+        self._forwarder.flush(closing)  # before the others: what is refused there is released here
         super().flush(closing)
 
     def stop(self) -> None:
         """Ends the worker, and the waiting for what was not sent. The connection is closed, which ends a request."""
+        self._forwarder.stop()
         super().stop()
         with self._lock:
             self._ended = True

@@ -57,6 +57,8 @@ from popmq_server.contract.commands.messages import (
     ResumeMessageGroup,
     Send,
     Sent,
+    Settle,
+    Settled,
     bytes_of,
 )
 from popmq_server.contract.commands.owners import (
@@ -168,6 +170,7 @@ EveryOperation = (
     | SetConsumeMode
     | SetFilter
     | SetMaxSize
+    | Settle
     | Stage
     | queries.StoreSize
     | queries.Subscriptions
@@ -270,6 +273,8 @@ __all__ = [
     "SetConsumeMode",
     "SetFilter",
     "SetMaxSize",
+    "Settle",
+    "Settled",
     "Stage",
     "StageName",
     "SyncLite",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol, Self, cast
 
-from popmq_server.contract.capabilities import END_LEASE, LITE, MESSAGE_GROUPS, OWNERS, Capability
+from popmq_server.contract.capabilities import END_LEASE, LITE, MESSAGE_GROUPS, OWNERS, SETTLE, Capability
 from popmq_server.contract.commands.listed import Listed
 from popmq_server.contract.operations import LANE_ACK, LANE_POP, LANE_SEND, Command
 from popmq_server.contract.rights import ADMIN, Caller, Needs, receives, receives_from, sends
@@ -288,6 +288,48 @@ class ChangeInvisibleTime(
 
     def needs(self) -> Needs:
         return receives_from(self.group)
+
+
+class Settled(NamedTuple):
+    """`sent`: one for each topic, none with a refusal. `duplicate`: the request number was known.
+
+    `topics`: the number of acked messages of each topic.
+    """
+
+    sent: tuple[Sent, ...]
+    duplicate: bool
+    topics: dict[str, int]
+
+
+class Settle(Command[Settled], Listed["Settle"], lane=LANE_ACK, entries="handles changes sends", capability=SETTLE):
+    """Ends deliveries of `group` and stores messages, all in one commit; what is refused refuses the whole command.
+
+    `handles`: acked. `changes`: releases and rejects. `sends`: each topic once, without refused entries, half messages
+    and request numbers of their own. `producer_id`, `request_number`: as in Send.
+    """
+
+    group: str
+    handles: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    sends: tuple[Send, ...] = ()
+    producer_id: str = ""
+    request_number: int = 0
+
+    @property
+    def messages(self) -> int:
+        """The number of messages that it stores."""
+        return sum([len(send.entries) for send in self.sends])
+
+    @property
+    def bytes(self) -> int:
+        """The reasons, for what may wait for the writer; the messages have their own."""
+        return sum([len(each.reason) for each in self.changes])
+
+    def needs(self) -> Needs:
+        return *receives_from(self.group), *(need for send in self.sends for need in send.needs())
+
+    def takes_room(self) -> bool:
+        return bool(self.sends)
 
 
 class ResumeMessageGroup(Command[None], Listed["ResumeMessageGroup"], lane=LANE_ACK, capability=MESSAGE_GROUPS):

@@ -31,6 +31,7 @@ from popmq_server.contract.commands import (
     Ready,
     Send,
     SendBack,
+    Settle,
     Stage,
     TopicsOf,
     UnlockQueues,
@@ -185,7 +186,7 @@ class EmbeddedEngine(InPieces):
             room.check()
         command: Operation[object] = operation
         size = self._admitted.admit(command)
-        if isinstance(command, Send | Stage):
+        if isinstance(command, Send | Stage | Settle):
             command = with_hashes(command)
         future: asyncio.Future[A] = self._loop.create_future()
         ticket = Ticket(future, size, command)

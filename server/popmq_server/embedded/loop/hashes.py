@@ -1,4 +1,4 @@
-"""The hashes of a Send or Stage: the protocols send texts, the store finds messages by hashes of them.
+"""The hashes of a Send, Stage or Settle: the protocols send texts, the store finds messages by hashes of them.
 
 Runs on the event loop, so that hashing overlaps with the writer's fsync.
 """
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from popmq_server.contract.commands import NewMessage, Send, Stage
+from popmq_server.contract.commands import NewMessage, Send, Settle, Stage
 from popmq_server.contract.commands.messages import Entries
 from popmq_server.values.message import TAG_BYTES_MAX
 from popmq_server.values.outgoing import (
@@ -25,8 +25,10 @@ _BATCH_MIN = 4
 _short_tag_hash = functools.lru_cache(maxsize=4096)(tag_hash)
 
 
-def with_hashes(command: Send | Stage) -> Send | Stage:
+def with_hashes(command: Send | Stage | Settle) -> Send | Stage | Settle:
     """Returns the command with the messages in the form that the store takes."""
+    if isinstance(command, Settle):
+        return replace(command, sends=tuple([cast(Send, with_hashes(each)) for each in command.sends]))
     given = command.entries
     if len(given) == 1 and isinstance(given[0], NewMessage):
         entries: Entries = (_hashed(given[0]),)

@@ -44,6 +44,8 @@ from popmq_server.contract.commands import (
     Searched,
     SendBack,
     SetConsumeMode,
+    Settle,
+    Settled,
     UpdateOffsets,
     Why,
     bytes_of,
@@ -133,6 +135,14 @@ class InPieces(ABC):
     async def send_back(self, command: SendBack) -> Sequence[Changed | Refused]:
         """Sends pulled messages back."""
         return await self._all_entries(command, await self.run(command))
+
+    async def settle(self, command: Settle) -> Settled:
+        """Settles, in a later commit if others have written all the dead letters that this one takes."""
+        while True:
+            try:
+                return await self._begin(command, Settled)
+            except Later:
+                continue
 
     async def _all_entries(self, command: Entries, first: Sequence[T]) -> Sequence[T]:
         return await asyncio.shield(self.carry_on(command, first)) if any_later(first) else first
@@ -363,6 +373,7 @@ def _no_dead_letter(message_id: str, group: str) -> Refused:
 BY_PIECES = (
     ChangeInvisibleTime.awaited_by(InPieces.change)
     | SendBack.awaited_by(InPieces.send_back)
+    | Settle.awaited_by(InPieces.settle)
     | ResumeMessageGroup.awaited_by(InPieces.resume)
     | RenewSession.awaited_by(InPieces.renew)
     | ReleaseSession.awaited_by(InPieces.release)

@@ -10,6 +10,7 @@ For the event loop: what is admitted is counted until its answer has arrived the
 from collections.abc import Iterable
 from typing import Protocol
 
+from popmq_server.contract.commands import Settle
 from popmq_server.contract.operations import Operation
 from popmq_server.errors import Refused
 
@@ -34,8 +35,10 @@ class Counted(Protocol):
 def bytes_of(command: Operation[object]) -> int:
     """Estimates the memory of a waiting command from its number of entries and the `bytes` that it tells."""
     size: int = COMMAND_BYTES + getattr(command, "bytes", 0)
-    if entries := command.entries_field:
+    for entries in command.entries_fields:
         size += ENTRY_BYTES * len(getattr(command, entries) or ())
+    if isinstance(command, Settle):
+        size += sum(map(bytes_of, command.sends))
     return size
 
 

@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
-from popmq_server.contract.commands import EndTransaction, Pop, Pull, Pulled, Send, Stage
+from popmq_server.contract.commands import EndTransaction, Pop, Pull, Pulled, Send, Settle, Stage
 from popmq_server.contract.commands import bytes_of as bytes_of_rows
 from popmq_server.contract.commands.numbers import CountedRows, DelayedMessage, Page
 from popmq_server.contract.commands.queries import Browse, Delayed
@@ -93,6 +93,9 @@ def refusal_of(tx: Tx, command: Operation[object]) -> Refused | None:
     """The refusal of a command that has no room, or None. Handlers check the room for anything else they write."""
     if isinstance(command, Send | Stage):
         fits = tx.room.has(space.STORE, command.bytes + space.MESSAGE_BYTES * len(command.entries))
+    elif isinstance(command, Settle) and command.sends:
+        size = sum(send.bytes + space.MESSAGE_BYTES * len(send.entries) for send in command.sends)
+        fits = tx.room.has(space.STORE, size)
     elif isinstance(command, Pop):
         fits = tx.room.has(space.POP, POP_BYTES + space.ENTRY_BYTES * command.max_messages)
     elif command.takes_room():

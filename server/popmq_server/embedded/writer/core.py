@@ -52,6 +52,7 @@ from popmq_server.embedded.rules.sending import (
     publishing,
     release_delayed,
     send,
+    settle,
     stages,
     transaction,
 )
@@ -88,6 +89,7 @@ from popmq_server.errors import (
     invalid,
 )
 from popmq_server.values.leased import Leased
+from popmq_server.values.records import Topic
 
 log = logging.getLogger("popmq.core")
 
@@ -108,7 +110,11 @@ SAVE_TIME_MS = 1000
 def send_messages(tx: Tx, command: ask.Send) -> ask.Sent:
     """Stores messages: in lite topics, or in the queues of a topic."""
     topic = send.expect_topic(tx, command.topic)
-    return send.send(tx, command, topic, LitePlacing if topic.type == "LITE" else Placing)
+    return send.send(tx, command, topic, _placing(topic))
+
+
+def _placing(topic: Topic) -> type[Placing]:
+    return LitePlacing if topic.type == "LITE" else Placing
 
 
 def pop_messages(tx: Tx, command: ask.Pop) -> Leased:
@@ -118,11 +124,17 @@ def pop_messages(tx: Tx, command: ask.Pop) -> Leased:
     return pop.pop(tx, command) if command.lite is None else lite_pop.pop(tx, command)
 
 
+def settle_messages(tx: Tx, command: ask.Settle) -> ask.Settled:
+    """Ends deliveries and stores messages, all in one."""
+    return settle.settle(tx, command, _placing)
+
+
 BY_WRITER = (
     ask.Send.by(send_messages)
     | ask.Pop.begun_by(pop_messages)
     | ask.Ack.by(lease.ack)
     | ask.ChangeInvisibleTime.by(lease.change)
+    | ask.Settle.begun_by(settle_messages)
     | ask.EndLease.by(end_lease.end)
     | ask.AttachOwner.by(owner.attach)
     | ask.RenewOwner.by(owner.renew)

@@ -29,11 +29,14 @@ ELEMENTS_MAX = 10_000
 _LARGER = {"CommitBatchRequest": 2 << 20, "DropStagesRequest": 2 << 20}
 #: Requests with bodies, reasons of 4 KiB, or the stacks of a client: only the transport limits them.
 _UNLIMITED = frozenset(
-    ("SendView", "StageView", "SendMessageRequest", "ChangeInvisibleTimeRequest", "SendBackRequest", "TelemetryCommand")
+    (
+        *("SendView", "StageView", "SettleView", "SendMessageRequest"),
+        *("ChangeInvisibleTimeRequest", "SendBackRequest", "TelemetryCommand"),
+    )
 )
 #: Requests whose elements are opaque bytes, which cost a tenth of an object. Below this size the elements are not
 #: counted, so that a usual Send pays nothing.
-_OPAQUE, _OPAQUE_FREE_BYTES = frozenset(("SendView", "StageView")), 2 << 20
+_OPAQUE, _OPAQUE_FREE_BYTES = frozenset(("SendView", "StageView", "SettleView")), 2 << 20
 #: The key of the handles of an Ack, its only list. It occurs at least as often as there are handles, and in no text: so
 #: one look at the bytes passes an Ack of 4,096 handles of 150 characters, of which the count would take 8 ms.
 _HANDLES, _HANDLES_KEY = "AckRequest", bytes([AckRequest.HANDLES_FIELD_NUMBER << 3 | 2])

@@ -86,7 +86,7 @@ class NativeService:
         self._traffic.served("Send", "", command.topic)
         self._traffic.recent.began("sends", "", command.topic)
         if not answer.duplicate:
-            sizes = _stored_sizes(command, answer)
+            sizes = stored_sizes(command, answer)
             self._traffic.moved("Send", "", command.topic, len(sizes), sum(sizes))
         return responses.sent(command, answer)
 
@@ -196,7 +196,7 @@ class NativeService:
         return sum(self._rates.per_second(method, row.group, row.topic) for method in methods)
 
 
-def _stored_sizes(command: Send, answer: Sent) -> list[int]:
+def stored_sizes(command: Send, answer: Sent) -> list[int]:
     """Bytes of each stored message, without refused ones and duplicates."""
     if answer.places is None:
         return [len(entry.data) for entry in command.valid]
@@ -246,18 +246,18 @@ def read_send(whole: bytes) -> Send:
     raws = list(view.messages)  # each access to the field copies a message
     total = sum(map(len, raws))
     check_messages_total(len(raws), total, validation.ENTRIES_MAX, validation.SEND_BYTES_MAX)
-    check_text(view.producer_id, "producer_id", requests.PRODUCER_ID_BYTES_MAX)
-    if bool(view.producer_id) != bool(view.request_number):
-        raise invalid(
-            "producer_id and request_number belong together", field="request_number", action="set both, or neither"
-        )
-    producer = _producer(view.producer_id)
+    producer = read_producer(view.producer_id, view.request_number)
     entries = validated(pb.SendRequest, whole, raws, producer, view.request_number)
     return Send(validation.sent_name(view.topic), entries, producer, view.request_number, total)
 
 
-def _producer(name: str) -> str:
+def read_producer(name: str, number: int) -> str:
     """A producer id as the engine gets it. Ids can be guessed, so each access key has its own producers."""
+    check_text(name, "producer_id", requests.PRODUCER_ID_BYTES_MAX)
+    if bool(name) != bool(number):
+        raise invalid(
+            "producer_id and request_number belong together", field="request_number", action="set both, or neither"
+        )
     key = access_keys.CALLER.get() if name else None
     return f"{key.name}/{name}" if isinstance(key, access_keys.Key) else name
 
@@ -324,13 +324,13 @@ def read_changes(request: pb.ChangeInvisibleTimeRequest) -> ChangeInvisibleTime:
     changes: list[Change | Refused] = []
     for index, entry in enumerate(request.changes):
         try:
-            changes.append(_change(entry, f"changes[{index}]"))
+            changes.append(read_change(entry, f"changes[{index}]"))
         except Refused as refused:
             changes.append(refused)
     return ChangeInvisibleTime(validation.group_name(request.group), tuple(changes), request.repeated_try)
 
 
-def _change(entry: pb.InvisibleTimeChange, field: str) -> Change:
+def read_change(entry: pb.InvisibleTimeChange, field: str) -> Change:
     """One entry: exactly one of extend, release, reject. `delay_ms` unset means the group's backoff, 0 means now."""
     handle = entry.handle
     kind = entry.WhichOneof("change")

@@ -10,6 +10,7 @@ answer and goes on. Everything else (results, numbers, what happens with time) i
     model_handles   ack, extend, release, reject, leases that run out
     model_owners    owners and sealed tokens         model_moves   resets, consume modes, reading by offset
     model_stages    what sinks stage and commit     model_redrives  dead letters that are delivered again
+    model_settles   deliveries and messages in one commit
 
     not reached  its offset is not below `next` of its queue        leased   under a Lease of a pop, until its due time
     backoff      waits for its due time, then retry or waiting      bound    sealed to a token while the owner lives
@@ -19,10 +20,10 @@ answer and goes on. Everything else (results, numbers, what happens with time) i
 
 from tests.engine.search.model.model_facts import NOTHING_SEEN, Position, Postponed, Seen
 from tests.engine.search.model.model_fifo import Lines
-from tests.engine.search.model.model_stages import Stages
+from tests.engine.search.model.model_settles import Settles
 
 
-class Model(Stages):
+class Model(Settles):
     """The whole model: the rules of all parts, time, and numbers."""
 
     def timed(self, seen: Seen = NOTHING_SEEN) -> bool:

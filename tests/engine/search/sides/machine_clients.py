@@ -11,7 +11,7 @@ from tests.engine.faults import Fault
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND
 from tests.engine.search import draws
 from tests.engine.search.machine import Broker
-from tests.engine.search.steps import REASONS, AckStep, ChangeStep, Draft, Pick, PopStep, SendStep
+from tests.engine.search.steps import REASONS, AckStep, ChangeStep, Draft, Pick, PopStep, SendStep, SettleStep
 
 
 class Clients(Broker):
@@ -67,6 +67,25 @@ class Clients(Broker):
             if number % 3 == 0:
                 self.commands([SendStep(topic, drafts)])
             self.commands([AckStep(group, self.popped(PopStep(topic, group, queues, 1)))])
+
+    @rule(
+        group=draws.groups,
+        topic=draws.topics,
+        messages=draws.sizes,
+        endings=st.lists(draws.endings, max_size=2),
+        sends=st.lists(draws.sending(False), min_size=1, max_size=2),
+        number=draws.request_numbers,
+        times=st.integers(1, 2),
+    )
+    def pop_and_settle(
+        self, group: str, topic: str, messages: int, endings: list[Any], sends: list[SendStep], number: int, times: int
+    ) -> None:
+        """Ends what it popped and sends, in one commit; sometimes twice, as after a lost answer."""
+        handles = self.popped(PopStep(topic, group, (), messages, invisible_ms=MINUTE))
+        # A pick counts back from the last handle: those that end otherwise are not acked.
+        step = SettleStep(group, handles[: len(handles) - len(endings)], _in_turn(endings), sends, "t", number)
+        for _ in range(times):
+            self.commands([step])
 
     @rule(
         group=draws.groups,
@@ -174,3 +193,8 @@ class Clients(Broker):
     @rule(clean=st.booleans())
     def start_again(self, clean: bool) -> None:
         self.restart(clean)
+
+
+def _in_turn(endings: list[Any]) -> list[Any]:
+    """The endings of the last deliveries, one for each."""
+    return [(Pick(place, "good"), *ending[1:]) for place, ending in enumerate(endings)]

@@ -98,6 +98,11 @@ class DeadLetterBudget:
         #: `full`: a dead letter was left for a later piece. `no_room`: one found no room in the store.
         self.full = self.no_room = False
 
+    @property
+    def untouched(self) -> bool:
+        """Whether no dead letter was counted yet."""
+        return not self._letters
+
     def fitting(self, ck: CheckPoint, bits: int, ahead: int = 0) -> int:
         """The first members of `bits` whose dead letters may be written now; they count as written.
 

@@ -50,7 +50,7 @@ from popmq_server.values.records import Group
 #: Moves that one command makes in a commit, of some 20 µs each.
 MOVES_MAX = 500
 #: The moves that a change of one member counts as: a dead letter takes longer than a release.
-_MOVES = {"extend": 0, "release": 1, "reject": 2}
+MOVES = {"extend": 0, "release": 1, "reject": 2}
 
 
 class FoundMember(NamedTuple):
@@ -92,9 +92,9 @@ def ack(tx: Tx, command: Ack) -> Acked:
     group = readers.group(tx, command.group)
     if group is None:
         raise group_not_found(command.group)
-    handles = _read(command.handles)
+    handles = read(command.handles)
     results: list[Refused | None] = [None] * len(handles)
-    found = _together(tx, group, handles)
+    found = together(tx, group, handles)
     if found is None:
         results, done = _one_by_one(tx, group, handles)
         parts = [(tx.state.ck[ck_id], sub, bits) for (ck_id, sub), bits in done.items()]
@@ -117,7 +117,7 @@ def ack_all(tx: Tx, commands: Sequence[Ack]) -> list[Acked] | None:
     """
     group = readers.group(tx, commands[0].group)
     given = [handle for command in commands for handle in command.handles]
-    found = None if group is None else _together(tx, group, _read(given))
+    found = None if group is None else together(tx, group, read(given))
     if found is None:
         return None
     bits_of, cks = found
@@ -129,12 +129,12 @@ def ack_all(tx: Tx, commands: Sequence[Ack]) -> list[Acked] | None:
     return [Acked([None] * len(command.handles), {name: len(command.handles)}) for command in commands]
 
 
-def _read(texts: Sequence[str]) -> Sequence[Handle | Refused]:
+def read(texts: Sequence[str]) -> Sequence[Handle | Refused]:
     """The handles of a request, decoded all at once if all are valid."""
     return read_handles(texts) or each_handle(texts)
 
 
-def _together(
+def together(
     tx: Tx, group: Group, handles: Sequence[Handle | Refused]
 ) -> tuple[dict[int, int], dict[int, CheckPoint]] | None:
     """The members that the handles name, as bits by the id of their CheckPoint; and the CheckPoints.
@@ -226,18 +226,13 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[Changed | Refused]:
             if isinstance(entry, Refused):
                 raise entry
             field = f"changes[{index}].handle"
-            handle, cost = read_handle(entry.handle, field), _MOVES[entry.kind]
+            handle, cost = read_handle(entry.handle, field), MOVES[entry.kind]
             if moves >= MOVES_MAX and _waits(tx, handle, cost, begun, put_off):
                 raise Later
             found = find(tx, group, handle, field)
-            if found.ck.owner_id:
-                raise invalid(
-                    "an owner holds this message",
-                    field=field,
-                    action="settle it through its owner (in Python: client.ack_up_to, release_owner)",
-                )
+            check_free(found, field)
             if (found.ck.ck_id, found.bit) in seen:
-                raise invalid("this handle occurs twice in the request", field=field, action="send each handle once")
+                raise twice(field)
             seen.add((found.ck.ck_id, found.bit))
             moves += cost
             if found.ck.message_groups and entry.kind == "release":
@@ -248,6 +243,21 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[Changed | Refused]:
     for alike, founds in wanted.values():
         _apply(tx, group, alike, founds, results)
     return results
+
+
+def check_free(found: FoundMember, field: str) -> None:
+    """Refuses to change what an owner holds."""
+    if found.ck.owner_id:
+        raise invalid(
+            "an owner holds this message",
+            field=field,
+            action="settle it through its owner (in Python: client.ack_up_to, release_owner)",
+        )
+
+
+def twice(field: str) -> Refused:
+    """The refusal of a second entry for one delivery."""
+    return invalid("this handle occurs twice in the request", field=field, action="send each handle once")
 
 
 def _waits(tx: Tx, handle: Handle, cost: int, begun: set[bytes], put_off: set[bytes]) -> bool:
@@ -269,29 +279,33 @@ def _apply(
     A member that must become a dead letter gets Later when this transaction has written enough of them: the broker
     runs it again. It is refused when the store has no room for it.
     """
-    ck, sub = founds[0][1].ck, founds[0][1].sub
-    if ck.message_groups:
-        founds = _still_held(tx, founds, results)
+    if founds[0][1].ck.message_groups:
+        held = still_held(tx, founds)
+        for index in {index for index, _ in founds} - {index for index, _ in held}:
+            results[index] = lapsed(f"changes[{index}].handle")
+        founds = held
     if entry.kind != "extend":
-        founds = _with_room(tx, group, entry, founds, results)
-    bits = sum(found.bit for _, found in founds)
-    if not bits:
-        return
-    if entry.kind == "extend":
-        visible_ms = _extend(tx, ck, sub, bits, entry.delay_ms or 0)
-        outcome = {index: Changed(visible_ms, False) for index, _ in founds}
-    elif entry.kind == "reject":
-        part = tx.state.leases[(ck.ck_id, sub)]
-        lease_history.leave(tx, ck, sub, bits)
-        deadletter.dead_letter(tx, ck, bits, entry.reason, part, lease_history.REJECTED)
-        outcome = {index: Changed(tx.now_ms, True) for index, _ in founds}
-    else:
-        outcome = _release(tx, group, entry, ck, sub, bits, founds)
-    for index, result in outcome.items():
+        founds = may_leave(tx, group, entry, founds, results)
+    for index, result in (carry_out(tx, group, entry, founds) if founds else {}).items():
         results[index] = result
 
 
-def _with_room(
+def carry_out(tx: Tx, group: Group, entry: Change, founds: list[tuple[int, FoundMember]]) -> dict[int, Changed]:
+    """Makes one kind of change to held members of one part of a CheckPoint; returns the results by entry."""
+    ck, sub = founds[0][1].ck, founds[0][1].sub
+    bits = sum(found.bit for _, found in founds)
+    if entry.kind == "extend":
+        visible_ms = _extend(tx, ck, sub, bits, entry.delay_ms or 0)
+        return {index: Changed(visible_ms, False) for index, _ in founds}
+    if entry.kind == "reject":
+        part = tx.state.leases[(ck.ck_id, sub)]
+        lease_history.leave(tx, ck, sub, bits)
+        deadletter.dead_letter(tx, ck, bits, entry.reason, part, lease_history.REJECTED)
+        return {index: Changed(tx.now_ms, True) for index, _ in founds}
+    return _release(tx, group, entry, ck, sub, bits, founds)
+
+
+def may_leave(
     tx: Tx, group: Group, entry: Change, founds: list[tuple[int, FoundMember]], results: list[Changed | Refused]
 ) -> list[tuple[int, FoundMember]]:
     """The members that may leave their lease now, by room and dead letter budget; refuses the others.
@@ -377,17 +391,13 @@ def _delay_ms(group: Group, entry: Change, ck: CheckPoint, bit: int) -> int:
     return group.backoff_ms(ck.attempts_of(bit.bit_length() - 1)) if entry.delay_ms is None else entry.delay_ms
 
 
-def _still_held(
-    tx: Tx, founds: list[tuple[int, FoundMember]], results: list[Changed | Refused]
-) -> list[tuple[int, FoundMember]]:
-    """The members that earlier entries of the request did not release with their message group; the others lapsed."""
+def still_held(tx: Tx, founds: list[tuple[int, FoundMember]]) -> list[tuple[int, FoundMember]]:
+    """The members that earlier entries of the request did not release with their message group."""
     held = []
     for index, found in founds:
         part = tx.state.leases.get((found.ck.ck_id, found.sub))
         if part is not None and part.undone & found.bit:
             held.append((index, found))
-        else:
-            results[index] = lapsed(f"changes[{index}].handle")
     return held
 
 

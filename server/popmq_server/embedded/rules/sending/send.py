@@ -19,7 +19,6 @@ from popmq_server.embedded.rules.sending.placing import Placing
 from popmq_server.embedded.rules.topics import quotas, registry
 from popmq_server.embedded.rules.topics.topic import demand, enqueue, expect, rotate
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.keys import U64, hash16
 from popmq_server.errors import Refused, topic_not_found
 from popmq_server.values import permission, topic_types
 from popmq_server.values.outgoing import Outgoing
@@ -33,11 +32,9 @@ def send(tx: Tx, command: Send, topic: Topic, kind: type[Placing]) -> Sent:
     """
     topic_types.check_types(topic, command.types)
     messages: tuple[Outgoing, ...] = command.valid  # type: ignore[assignment]  # hashed by loop/hashes.py
-    key = b""
-    if command.producer_id:
-        key = hash16(command.producer_id) + U64.pack(command.request_number)
-        if (first := dedup.first_answer(tx, key, topic, len(messages))) is not None:
-            return first
+    key = dedup.key_of(command)
+    if key and (first := dedup.first_answer(tx, key, topic, len(messages))) is not None:
+        return first
     permission.check_send(topic)  # after the look-up: a request that was stored before still gets its answer
     if not messages:
         return Sent(0, 0, False)
