@@ -128,12 +128,12 @@ def _wrong_type(field: StructField, expected: str) -> SchemaError:
 def encoded(batch: pa.RecordBatch, topic: str) -> tuple[list[str], popmq.EncodedMessages] | None:
     """The topic and the message of each row, if no row is bad and none has a rare field; else None.
 
-    One pass for each column, and no object for a row: a tenth of what `rows` takes.
+    One pass for each column, and no object for a row: a fifth of what `rows` and its messages take, or less.
     """
-    given = {
-        _BODIES[0] if name in _BODIES else name: batch.column(name) for name in batch.schema.names if name in TYPES
-    }
+    given = {name: batch.column(name) for name in batch.schema.names if name in TYPES}
     columns = {name: column for name, column in given.items() if column.null_count < batch.num_rows}
+    if "value" in columns:
+        columns["body"] = columns.pop("value")
     body, topics = columns.pop("body", None), columns.pop("topic", None)
     if body is None or body.null_count or not columns.keys() <= _PLAIN or _has_null_property(columns):
         return None

@@ -21,8 +21,10 @@ from popmq_proto.v1 import popmq_pb2 as pb
 
 #: Numbers of the fields of a message.
 _TEXTS = {
-    name: pb.Message.DESCRIPTOR.fields_by_name[field].number
-    for name, field in (("message_id", "message_id"), ("tag", "tag"), ("key", "keys"), ("message_group",) * 2)
+    "message_id": pb.Message.MESSAGE_ID_FIELD_NUMBER,
+    "tag": pb.Message.TAG_FIELD_NUMBER,
+    "key": pb.Message.KEYS_FIELD_NUMBER,
+    "message_group": pb.Message.MESSAGE_GROUP_FIELD_NUMBER,
 }
 _BODY, _PROPERTY = pb.Message.BODY_FIELD_NUMBER, pb.Message.PROPERTIES_FIELD_NUMBER
 _BORN = bytes([pb.Message.BORN_MS_FIELD_NUMBER << 3])
@@ -66,7 +68,8 @@ class EncodedMessages:
         if properties:
             columns += _fields(0, "properties", _properties(properties), len(body))
         born = _BORN + varint(int(time.time() * 1000))
-        return cls(list(map(b"".join, zip(*columns, repeat(born, len(body))))), frozenset(filter(None, message_group)))
+        entries = map(b"".join, zip(*columns, repeat(born, len(body)), strict=True))
+        return cls(list(entries), frozenset(filter(None, message_group)))
 
     @classmethod
     def of(cls, messages: Iterable[Message | Body]) -> EncodedMessages:
