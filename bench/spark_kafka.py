@@ -1,10 +1,11 @@
-"""Measures the source beside Spark's own Kafka source: same machine, Spark, messages and sink, in turns.
+"""Measures source and sink beside Spark's own for Kafka: same machine, Spark and messages, in turns.
 
     make spark-kafka
 
-Kafka and its source come from Maven, for a Spark that both connectors run on (build/delta). Two measurements:
+Kafka and its source come from Maven, for a Spark that both connectors run on (build/delta). Three measurements:
 
     rows/s                a backlog of 1 KiB messages into Parquet, availableNow: rows by the time of its micro-batches
+    rows/s written        1 KiB rows into a topic, one batch of two tasks, commit included
     from send to table    1,000 messages a second: the age of a micro-batch's messages when its Parquet is written
 """
 
@@ -43,8 +44,10 @@ def main(messages: int, seconds: int) -> None:
     ):
         other.make("deep")
         other.make("live")
+        other.make("written")
         client.topics.create("deep", queues=8)
         client.topics.create("live", queues=8)
+        client.topics.create("written", queues=8)
         print(f"spark-kafka: {messages:,} messages of {SIZE} bytes into each", flush=True)
         other.fill("deep", messages, SIZE)
         for _ in range(0, messages, 500):
@@ -53,7 +56,10 @@ def main(messages: int, seconds: int) -> None:
     table = Table("", "Kafka's source", "mode=offsets", "mode=lease", title="Spark, beside its Kafka source")
     for what in ("rows/s", "s from send to table, median"):
         table.add_row(what, *(f"{found[source][what]:,.2f}" for source in ("kafka", "offsets", "lease")))
-    Console(width=100).print(table)
+    sinks = Table("", "Kafka's sink", "at-least-once", "exactly-once", title="Spark, beside its Kafka sink")
+    sinks.add_row("rows/s", *(f"{rate:,.0f}" for rate in found["written"].values()))
+    for each in (table, sinks):
+        Console(width=100).print(each)
 
 
 def _driver(

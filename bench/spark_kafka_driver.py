@@ -1,4 +1,4 @@
-"""The Spark driver of bench/spark_kafka.py: reads from both brokers, in turns, and prints its measurements.
+"""The Spark driver of bench/spark_kafka.py: reads from both brokers and writes to both, in turns, and prints rates.
 
 python -m bench.spark_kafka_driver FOLDER ENDPOINT KAFKA MESSAGES SECONDS
 """
@@ -10,6 +10,7 @@ import os
 import statistics
 import sys
 import time
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 ROUNDS, ROWS_PER_TRIGGER = 3, 25_000
 SOURCES = ("kafka", "offsets", "lease")
+SINKS = ("kafka", "at-least-once", "exactly-once")
+#: Bytes of a body that is written.
+BODY_BYTES = 1024
 
 
 class Reads:
@@ -83,29 +87,50 @@ class Reads:
         return str(self._folder / f"checkpoint-{self._number}")
 
 
+def written(spark: SparkSession, sink: str, endpoint: str, kafka: str, messages: int) -> float:
+    """Rows/s of one batch of two tasks into the topic `written`, commit included."""
+    rows = spark.range(0, messages, 1, 2).selectExpr(f"repeat('x', {BODY_BYTES}) AS value")
+    if sink == "kafka":
+        writer = rows.write.format("kafka").option("kafka.bootstrap.servers", kafka)
+    else:
+        writer = rows.write.format("popmq").options(endpoint=endpoint, delivery=sink)
+    if sink == "exactly-once":
+        writer = writer.options(txnAppId=uuid.uuid4().hex, txnVersion=1)
+    began = time.perf_counter()
+    writer.option("topic", "written").mode("append").save()
+    return messages / (time.perf_counter() - began)
+
+
 def _plain(progress: Any) -> Any:
     return json.loads(progress.json) if hasattr(progress, "json") else progress
 
 
-def main(folder: str, endpoint: str, kafka: str, seconds: int) -> None:
+def main(folder: str, endpoint: str, kafka: str, messages: int, seconds: int) -> None:
     os.environ.update(java_environment(), SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.jars.packages", PACKAGE).config("spark.log.level", "ERROR")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    reads = Reads(builder.getOrCreate(), Path(folder), endpoint, kafka)
+    spark = builder.getOrCreate()
+    reads = Reads(spark, Path(folder), endpoint, kafka)
     rates: dict[str, list[float]] = {source: [] for source in SOURCES}
     for _ in range(ROUNDS):
         for source in SOURCES:
             rates[source].append(reads.backlog(source))
             print(f"{source}: {rates[source][-1]:,.0f} rows/s", flush=True)
+    written_rates: dict[str, list[float]] = {sink: [] for sink in SINKS}
+    for _ in range(ROUNDS):
+        for sink in SINKS:
+            written_rates[sink].append(written(spark, sink, endpoint, kafka, messages))
+            print(f"into {sink}: {written_rates[sink][-1]:,.0f} rows/s", flush=True)
     found = {source: {"rows/s": max(rates[source])} for source in SOURCES}
     for source in SOURCES:
         found[source]["s from send to table, median"] = reads.live(source, seconds)
         print(f"{source}: {found[source]}", flush=True)
+    found["written"] = {sink: max(rates) for sink, rates in written_rates.items()}
     print(f"found {json.dumps(found)}", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[5]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))

@@ -27,6 +27,7 @@ _NAMES = {
     "popmq._async.consuming.consumer": "AsyncConsumer",
     "popmq._async.consuming.pull_consumer": "AsyncPullConsumer",
     "popmq._async.transaction": "AsyncTransaction",
+    "popmq._calls.encoded": "EncodedMessages",
     "popmq._sync.client": "Client",
     "popmq._sync.consuming.consumer": "Consumer",
     "popmq._sync.consuming.pull_consumer": "PullConsumer",

@@ -17,6 +17,7 @@ from popmq._async.client import AsyncClient as AsyncClient
 from popmq._async.consuming.consumer import AsyncConsumer as AsyncConsumer
 from popmq._async.consuming.pull_consumer import AsyncPullConsumer as AsyncPullConsumer
 from popmq._async.transaction import AsyncTransaction as AsyncTransaction
+from popmq._calls.encoded import EncodedMessages as EncodedMessages
 from popmq._sync.client import Client as Client
 from popmq._sync.consuming.consumer import Consumer as Consumer
 from popmq._sync.consuming.pull_consumer import PullConsumer as PullConsumer
@@ -130,6 +131,7 @@ __all__ = [
     "DelayedMessages",
     "Delivery",
     "Discarded",
+    "EncodedMessages",
     "Finished",
     "FlowControl",
     "Found",

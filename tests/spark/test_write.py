@@ -14,11 +14,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 import popmq
 from popmq_spark import clients
-from popmq_spark import rows as write_rows
 from popmq_spark.options import OptionError
 from popmq_spark.schema import SchemaError
 from popmq_spark.source import PopMQDataSource
-from popmq_spark.writing import write
+from popmq_spark.writing import requests, write
 from popmq_spark.writing.write import BadRowError, BatchWriter, StreamWriter, WriteError, Written
 from tests.spark.conftest import TOPIC, Broker
 
@@ -360,21 +359,21 @@ def test_a_topic_for_bad_rows_that_is_not_there_fails_the_task(sink: Sink) -> No
 
 
 def test_requests_are_bounded_in_rows_and_bytes_and_keep_the_order(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "REQUEST_BYTES_MAX", 100)
-    monkeypatch.setattr(write_rows, "ROW_BYTES", 0)
+    monkeypatch.setattr(requests, "REQUEST_BYTES_MAX", 600)
+    monkeypatch.setattr(requests, "ROW_BYTES", 60)  # with an id and a time: some 100 bytes and the body
     sink.options["maxRowsPerRequest"] = "5"
     sizes: list[int] = []
     calls = type(sink.broker.client.sinks)
     stage = calls.stage
 
-    def counted(sinks: Any, topic: str, messages: list[popmq.Message], **how: Any) -> Any:
+    def counted(sinks: Any, topic: str, messages: popmq.EncodedMessages, **how: Any) -> Any:
         sizes.append(len(messages))
         return stage(sinks, topic, messages, **how)
 
     monkeypatch.setattr(calls, "stage", counted)
     sink.broker.client.topics.create("one", queues=1)
     sink.options["topic"] = "one"
-    texts = [*map(str, range(7)), "x" * 60, "y" * 60, "z" * 200, "end"]
+    texts = [*map(str, range(7)), "x" * 300, "y" * 300, "z" * 600, "end"]
     sink.batch(0, bodies(*texts))
     assert sizes == [5, 3, 1, 1, 1]
     assert [message.body.decode() for message in sink.messages("one")] == texts

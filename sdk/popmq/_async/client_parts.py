@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from popmq._async.consuming.delivery_loop import AsyncDeliveryLoop
     from popmq._async.consuming.parts import Parts
     from popmq._async.consuming.pull_consumer import AsyncPullConsumer
-    from popmq._calls.send_calls import Numbering
+    from popmq._calls.message_rows import Numbering
 
 #: Seconds that the end of a program waits for a broker that does not answer.
 EXIT_S = 1.0
@@ -35,7 +35,7 @@ class ClientParts:
 
     @made_once
     def _numbering(self) -> Numbering:
-        from popmq._calls.send_calls import Numbering
+        from popmq._calls.message_rows import Numbering
 
         return Numbering()
 

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 from popmq._calls.admin_calls import enum_of
 from popmq._calls.deliveries import encoding_name
-from popmq._calls.send_calls import message_rows
+from popmq._calls.message_rows import message_rows
 from popmq._given.checking import built
 from popmq._transport.call import Call, Pages
 from popmq.errors import ScheduleNotFound

@@ -13,11 +13,10 @@ overtake the first one's retry. A send that waits for its message group lets oth
 """
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from popmq_proto.v1 import popmq_pb2 as pb
+from popmq._calls.send_calls import Rows
 
 #: What one gathered request holds at most; what a single caller sends at once is never split by these.
 GATHER_MESSAGES_MAX = 512
@@ -32,7 +31,7 @@ IN_FLIGHT_MAX = 8
 class PendingSend:
     """What one caller sends at once. `wake` is an event: set when it is settled, or may go out now."""
 
-    rows: Sequence[pb.Message]
+    rows: Rows
     size: int  # bytes
     wake: Any
     message_groups: frozenset[str] = frozenset()

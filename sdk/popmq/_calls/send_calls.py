@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from popmq._given import checking
-from popmq._given.fields import ENTRIES_MAX, moment_ms, ms
-from popmq._transport.call import Call, error_of
-from popmq.duration import seconds_of
+from popmq._calls.encoded import EncodedMessages
+from popmq._calls.message_rows import message_rows
+from popmq._given.fields import ENTRIES_MAX
+from popmq._transport.call import Call, EncodedRequest, error_of
 from popmq.errors import InvalidField, PopMQError
 from popmq.message import BODY_TYPES, Body, Message, SendReceipt, wrong_body
 from popmq_proto.v1 import popmq_pb2 as pb
@@ -19,34 +17,17 @@ from popmq_proto.v1 import popmq_pb2 as pb
 if TYPE_CHECKING:
     from popmq.transaction import Resolution, TransactionCheck
 
-BODY_BYTES_MAX = 4 * 1024 * 1024
 SEND_BYTES_MAX = 15 * 1024 * 1024  # of 16 MiB: the rest is for what frames the messages
+#: Messages as a request takes them.
+Rows = Sequence[pb.Message] | EncodedMessages
 
 
-class Numbering:
-    """Names a producer and numbers what it makes, before the first try, so that a retry can be known as one.
-
-    `next` of an itertools.count is one step of the interpreter: threads never draw the same number.
-    """
-
-    def __init__(self) -> None:
-        self.producer_id = uuid.uuid4().hex
-        self._prefix = self.producer_id[:16]
-        self._messages = itertools.count(1)
-        self._requests = itertools.count(1)
-        self._attempts = itertools.count(1)
-
-    def message_id(self) -> str:
-        """A new message id: 16 characters of this producer, and a number."""
-        return f"{self._prefix}-{next(self._messages):x}"
-
-    def attempt_id(self) -> str:
-        """A new attempt id: unlike those of an earlier process that had the same client id."""
-        return f"{self._prefix}-{next(self._attempts):x}"
-
-    def request_number(self) -> int:
-        """A new request number, from 1."""
-        return next(self._requests)
+def given_rows(messages: Any, message_id: Callable[[], str]) -> tuple[Rows, bool]:
+    """What `send` was given as rows, and whether it was one message. Raises TypeError, InvalidField."""
+    if isinstance(messages, EncodedMessages):
+        return messages, False
+    given, one = listed(messages)
+    return message_rows(given, message_id), one
 
 
 def listed(messages: Message | Body | Iterable[Message | Body]) -> tuple[list[Message | Body], bool]:
@@ -61,97 +42,23 @@ def listed(messages: Message | Body | Iterable[Message | Body]) -> tuple[list[Me
     return list(messages), False
 
 
-def message_rows(messages: Iterable[Message | Body], message_id: Callable[[], str]) -> list[pb.Message]:
-    """Messages as the contract's. Raises InvalidField for a body that would not pass the transport; TypeError."""
-    born_ms = int(time.time() * 1000)
-    return [_message_row(message, message_id, born_ms, index) for index, message in enumerate(messages)]
-
-
-def _message_row(message: Message | Body, message_id: Callable[[], str], born_ms: int, index: int) -> pb.Message:
-    if not isinstance(message, Message):
-        if not isinstance(message, BODY_TYPES):
-            raise wrong_body(message, f"messages[{index}]")
-        message = Message(message)
-    body = message.body.encode() if isinstance(message.body, str) else bytes(message.body)
-    if len(body) > BODY_BYTES_MAX:
-        raise InvalidField(
-            f"the body has {len(body)} bytes, more than {BODY_BYTES_MAX}",
-            code="INVALID_FIELD",
-            field=f"messages[{index}].body",
-            action="store it elsewhere and send where, or cut it",
-        )
-    try:
-        row = pb.Message(
-            message_id=message.message_id or message_id(),
-            body=body,
-            tag=message.tag,
-            born_ms=message.born_ms or born_ms,
-        )
-        if message.key:
-            row.keys.append(message.key)
-        if message.properties:
-            row.properties.update(message.properties)
-        _add_rare(row, message)
-    except (TypeError, ValueError) as error:
-        raise _named(error, message, f"messages[{index}].") from None
-    return row
-
-
-def _named(error: TypeError | ValueError, message: Message, where: str) -> TypeError | ValueError:
-    """The error with the field that protobuf did not name."""
-    texts: dict[str, Any] = {"key": message.key}
-    if isinstance(message.properties, Mapping):
-        texts |= {f"properties[{name!r}]": text for name, text in message.properties.items()}
-    if not isinstance(message.more_keys, str) and isinstance(message.more_keys, Iterable):
-        texts |= {f"more_keys[{index}]": key for index, key in enumerate(message.more_keys)}
-    for name, text in texts.items():
-        if not isinstance(text, str):
-            return TypeError(f"{where}{name} is {text!r:.80}, of type {type(text).__name__}: give a str")
-    names = ("message_id", "tag", "properties", "message_group", "lite_topic", "priority", "born_ms")
-    return checking.named(error, pb.Message, where, {name: getattr(message, name) for name in names})
-
-
 def wrong_topic(topic: object) -> TypeError:
     """The error for a topic that is not a text."""
     return TypeError(f"the topic is {topic!r:.80}, of type {type(topic).__name__}: give its name as a str")
 
 
-def _add_rare(row: pb.Message, message: Message) -> None:
-    """Fields that most messages leave unset: asked for one by one, they cost nothing then."""
-    if message.more_keys:
-        row.keys.extend(checking.listed_texts(message.more_keys, "more_keys"))
-    if message.message_group:
-        row.message_group = message.message_group
-    if message.lite_topic:
-        row.lite_topic = message.lite_topic
-    if message.deliver_at is not None:
-        row.deliver_at_ms = moment_ms(message.deliver_at)
-    if message.delay:
-        row.delay_ms = ms(seconds_of(message.delay, "delay"))
-    if message.priority:
-        row.priority = message.priority
-    if message.transaction:
-        row.transaction = True
-    if message.encoding:
-        row.encoding = encoding_of(message.encoding)
-    if message.trace_context:
-        row.trace_context.traceparent = message.trace_context.traceparent
-        row.trace_context.tracestate = message.trace_context.tracestate
+def message_groups(rows: Rows) -> frozenset[str]:
+    """The message groups and lite topics of rows."""
+    if isinstance(rows, EncodedMessages):
+        return rows.message_groups
+    return frozenset([row.message_group or row.lite_topic for row in rows]) - {""}
 
 
-def encoding_of(name: str) -> Any:
-    """Raises InvalidField for an unknown encoding."""
-    try:
-        return pb.Encoding.Value(f"ENCODING_{name}")
-    except ValueError:
-        raise InvalidField(f"{name!r} is not an encoding", code="INVALID_FIELD", field="encoding") from None
-
-
-def cut(rows: Sequence[pb.Message]) -> Iterator[tuple[Sequence[pb.Message], int]]:
+def cut(rows: Rows) -> Iterator[tuple[Rows, int]]:
     """Rows in runs that one request can carry, each with its bytes."""
+    sizes = rows.sizes() if isinstance(rows, EncodedMessages) else [row.ByteSize() for row in rows]
     start = size = 0
-    for index, row in enumerate(rows):
-        more = row.ByteSize()
+    for index, more in enumerate(sizes):
         if index > start and (index - start == ENTRIES_MAX or size + more > SEND_BYTES_MAX):
             yield rows[start:index], size
             start, size = index, 0
@@ -160,11 +67,23 @@ def cut(rows: Sequence[pb.Message]) -> Iterator[tuple[Sequence[pb.Message], int]
         yield rows[start:], size
 
 
-def send(topic: str, rows: Iterable[pb.Message], producer_id: str, request_number: int) -> Call[list[Any]]:
-    """Stores rows; reads a SendReceipt or the error of each."""
+def send(topic: str, parts: Sequence[Rows], producer_id: str, request_number: int) -> Call[list[Any]]:
+    """Stores the rows of all parts; reads a SendReceipt or the error of each."""
     request = pb.SendRequest(topic=topic, producer_id=producer_id, request_number=request_number)
-    request.messages.extend(rows)
-    return Call("Broker.Send", request, _read_send, "send")
+    return Call("Broker.Send", filled(request, parts), _read_send, "send")
+
+
+def filled(request: Any, parts: Sequence[Rows]) -> Any:
+    """The request with its messages: encoded ones stay bytes, and then the others become bytes as well."""
+    if any(isinstance(part, EncodedMessages) for part in parts):
+        return EncodedRequest(request, list(chain.from_iterable(map(_entries, parts))))
+    for part in parts:
+        request.messages.extend(part)
+    return request
+
+
+def _entries(rows: Rows) -> Sequence[bytes]:
+    return rows.entries if isinstance(rows, EncodedMessages) else [row.SerializeToString() for row in rows]
 
 
 def _read_send(reply: Any, _retried: bool) -> list[SendReceipt | PopMQError]:

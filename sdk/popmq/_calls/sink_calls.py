@@ -1,21 +1,19 @@
 """Requests of exactly-once sinks, as pure functions: see popmq.sink."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from popmq._calls.send_calls import Rows, filled
 from popmq._transport.call import Call, error_of
 from popmq.errors import PopMQError
 from popmq.sink import BatchCommit, StageName
 from popmq_proto.v1 import popmq_pb2 as pb
 
 
-def stage(
-    topic: str, rows: Iterable[pb.Message], sink: str, batch: int, stage_id: str, piece: int
-) -> Call[list[PopMQError | None]]:
+def stage(topic: str, rows: Rows, sink: str, batch: int, stage_id: str, piece: int) -> Call[list[PopMQError | None]]:
     """Stores one piece of a stage; reads None or the error of each row. A repeat stores nothing."""
     request = pb.StageRequest(topic=topic, sink=sink, batch=batch, stage_id=stage_id, piece=piece)
-    request.messages.extend(rows)
-    return Call("Broker.Stage", request, _read_stage, "send")
+    return Call("Broker.Stage", filled(request, [rows]), _read_stage, "send")
 
 
 def _read_stage(reply: Any, _retried: bool) -> list[PopMQError | None]:

@@ -27,6 +27,7 @@ from popmq.duration import Duration, seconds_of
 
 if TYPE_CHECKING:
     from popmq._calls import inspection_calls, owner_calls, send_calls
+    from popmq._calls.encoded import EncodedMessages
     from popmq._consuming import guard as _guarding
     from popmq._consuming.guard import Guard
     from popmq._sync.consuming.consumer import Consumer
@@ -122,11 +123,15 @@ class Client(Settling, Pulling, Requests, Namespaces, Closing):
 
     @overload
     def send(
-        self, topic: str, messages: Iterable[Message | Body], *, timeout: Duration | None = None
+        self, topic: str, messages: Iterable[Message | Body] | EncodedMessages, *, timeout: Duration | None = None
     ) -> list[SendReceipt]: ...
 
     def send(
-        self, topic: str, messages: Message | Body | Iterable[Message | Body], *, timeout: Duration | None = None
+        self,
+        topic: str,
+        messages: Message | Body | Iterable[Message | Body] | EncodedMessages,
+        *,
+        timeout: Duration | None = None,
     ) -> SendReceipt | list[SendReceipt]:
         """Stores one message, or many in order; returns when they are on the broker's disk.
 
@@ -141,9 +146,8 @@ class Client(Settling, Pulling, Requests, Namespaces, Closing):
         if not isinstance(topic, str):
             raise send_calls.wrong_topic(topic)
         limit = time_limit(timeout)
-        given, one = send_calls.listed(messages)
-        rows = send_calls.message_rows(given, self._numbering.message_id)
-        with self._wire.telemetry.sending(topic, rows):
+        given, one = send_calls.given_rows(messages, self._numbering.message_id)
+        with self._wire.telemetry.sending(topic, given) as rows:
             results = all_or_raise(self._gatherer.send_all(topic, rows, limit))
         return results[0] if one else results
 

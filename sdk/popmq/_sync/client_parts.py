@@ -11,7 +11,7 @@ from popmq._runtime.later import made_once
 from popmq._sync.transport.wire import Wire
 
 if TYPE_CHECKING:
-    from popmq._calls.send_calls import Numbering
+    from popmq._calls.message_rows import Numbering
     from popmq._sync.background.checker import Checker
     from popmq._sync.background.replies import Replies
     from popmq._sync.background.send_gatherer import SendGatherer
@@ -36,7 +36,7 @@ class ClientParts:
 
     @made_once
     def _numbering(self) -> Numbering:
-        from popmq._calls.send_calls import Numbering
+        from popmq._calls.message_rows import Numbering
 
         return Numbering()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -56,6 +57,50 @@ class Pages(NamedTuple):
         for rows in filter(None, (self.rows, self.also)):
             getattr(whole, rows).extend(getattr(page, rows))
         whole.next_page_token = page.next_page_token
+
+
+class EncodedRequest:
+    """A request whose messages are encoded already: its other fields, then each message as it is.
+
+    Its bytes are joined in one step. Read and written again as a whole it would take seven times as long.
+    """
+
+    def __init__(self, head: Any, messages: Sequence[bytes]) -> None:
+        self._head = head
+        self._messages = messages
+
+    def SerializeToString(self) -> bytes:
+        """Its bytes."""
+        return b"".join([self._head.SerializeToString(), *self._framed()])
+
+    def _framed(self) -> Iterator[bytes]:
+        number = self._head.MESSAGES_FIELD_NUMBER
+        heads = {size: field_head(number, size) for size in {*map(len, self._messages)}}
+        for message in self._messages:
+            yield heads[len(message)]
+            yield message
+
+    def message(self) -> Any:
+        """The same as a message of the contract."""
+        return type(self._head).FromString(self.SerializeToString())
+
+
+@functools.lru_cache(maxsize=4096)
+def field_head(number: int, size: int) -> bytes:
+    """What comes before the bytes of a field; nothing if there are none, since such a field is left out.
+
+    A message is never left out: it has an id.
+    """
+    return bytes([number << 3 | 2]) + varint(size) if size else b""
+
+
+def varint(value: int) -> bytes:
+    """A number as protobuf has it: seven bits a byte, the lowest first."""
+    low = bytearray()
+    while value > 127:
+        low.append(value & 127 | 128)
+        value >>= 7
+    return bytes(low) + bytes([value])
 
 
 #: Rows of one page.

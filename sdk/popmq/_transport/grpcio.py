@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 
 from popmq._transport import fork
+from popmq._transport.call import EncodedRequest
 from popmq._transport.connection import Connection
 from popmq_http2 import Code
 from popmq_http2.client.call import CallFailed, Status
@@ -24,6 +25,11 @@ def under_way() -> Iterator[None]:
         raise failed(refused) from None
     finally:
         fork.end(token)
+
+
+def as_message(request: Any) -> Any:
+    """A request as the stubs take it."""
+    return request.message() if isinstance(request, EncodedRequest) else request
 
 
 def failed(refused: Any) -> CallFailed:

@@ -95,13 +95,15 @@ class Telemetry:
             self._server["server.port"] = int(port)
         self._client = {"messaging.client.id": client_id}
 
-    def sending(self, topic: str, rows: Sequence[pb.Message]) -> AbstractContextManager[None]:
-        """Around a send; gives each message that has no trace context that of the span."""
+    def sending(self, topic: str, rows: Any) -> AbstractContextManager[Any]:
+        """Around a send; the rows as they are sent: each that had no trace context has that of the span."""
         found = library()
-        return nullcontext() if found is None else self._sending(found, topic, rows)
+        if found is None:
+            return nullcontext(rows)
+        return self._sending(found, topic, rows.rows() if hasattr(rows, "rows") else rows)  # encoded ones take no more
 
     @contextmanager
-    def _sending(self, found: _Library, topic: str, rows: Sequence[pb.Message]) -> Iterator[None]:
+    def _sending(self, found: _Library, topic: str, rows: Sequence[pb.Message]) -> Iterator[Sequence[pb.Message]]:
         shared = self._shared("send", "send", topic)
         attributes = {**shared, **self._client, **_of_rows(rows)}
         span = found.tracer.start_span(f"send {topic}", kind=found.trace.SpanKind.PRODUCER, attributes=attributes)
@@ -113,7 +115,7 @@ class Telemetry:
                 row.trace_context.tracestate = carrier.get("tracestate", "")
         try:
             with _timed(found, span, shared):
-                yield
+                yield rows
         finally:
             found.sent.add(len(rows), shared)
 

@@ -65,13 +65,13 @@ def unpack_message(raw: bytes) -> Outgoing:
     need.
     """
     tag, hashes, transaction, priority, due_ms, id_length, group_length = _PACKED.unpack_from(raw)
-    start = _PACKED.size
-    names = tuple(raw[start + 8 * place : start + 8 * place + 8] for place in range(hashes))
-    start += 8 * hashes
-    message_id = raw[start : start + id_length].decode()
-    start += id_length
-    extra = Extra(raw[start : start + group_length].decode(), due_ms, 0, priority, bool(transaction))
-    return Outgoing(raw[start + group_length :], tag, names, message_id, extra if any(extra) else None)
+    ids = _PACKED.size + 8 * hashes
+    names = tuple([raw[start : start + 8] for start in range(_PACKED.size, ids, 8)])
+    group = ids + id_length
+    data, extra = group + group_length, None
+    if group_length or due_ms or priority or transaction:
+        extra = Extra(raw[group:data].decode(), due_ms, 0, priority, bool(transaction))
+    return Outgoing(raw[data:], tag, names, raw[ids:group].decode(), extra)
 
 
 def packed_id_hash(raw: memoryview) -> bytes:

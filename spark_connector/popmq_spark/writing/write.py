@@ -21,17 +21,14 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 import popmq
 from popmq_spark.clients import client_of, expect_stages
-from popmq_spark.rows import Row, rows
+from popmq_spark.rows import Row
+from popmq_spark.writing.requests import requests
 from popmq_spark.writing.write_options import WriteOptions
 
 _log = logging.getLogger("popmq_spark")
 
 #: Properties of a task's TaskContext with its query and batch.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
-#: Bytes of the rows of one request; the broker takes 16 MiB.
-REQUEST_BYTES_MAX = 8 << 20
-#: Bytes of the rows that a task holds for all its topics; beyond, those of the largest ones are sent.
-WAITING_BYTES_MAX = 32 << 20
 #: Bytes that are kept of the body of a row that was refused for its size.
 BAD_BODY_BYTES_MAX = 1 << 20
 
@@ -149,7 +146,7 @@ class Sending:
     def __init__(self, options: WriteOptions) -> None:
         self._client = _client(options)
 
-    def put(self, topic: str, messages: list[popmq.Message]) -> list[popmq.PopMQError | None]:
+    def put(self, topic: str, messages: popmq.EncodedMessages) -> list[popmq.PopMQError | None]:
         """Returns None or the error for each message.
 
         A request that is retried by the client is stored once; a task that Spark repeats sends its rows again.
@@ -184,7 +181,7 @@ class Staging:
         self._pieces: dict[str, int] = {}
         self._staged: dict[str, int] = {}
 
-    def put(self, topic: str, messages: list[popmq.Message]) -> list[popmq.PopMQError | None]:
+    def put(self, topic: str, messages: popmq.EncodedMessages) -> list[popmq.PopMQError | None]:
         """Returns None or the error for each message."""
         piece = self._pieces.get(topic, 0)
         stage_id = self._stage_id(topic)
@@ -209,19 +206,16 @@ class Staging:
 def _write(options: WriteOptions, batches: Iterator[pa.RecordBatch], out: Sending | Staging) -> Written:
     """Writes all rows in requests, one topic each, and applies the policy for bad rows."""
     good = bad = 0
-    for topic, request in _requests(options, batches):
-        refused = [(row, row.reason) for row in request if row.message is None]
-        sound = [row for row in request if row.message is not None]
-        refused += _put(out, topic, sound)
-        good, bad = good + len(request) - len(refused), bad + len(refused)
+    for request in requests(batches, options.topic, options.max_rows_per_request):
+        refused = request.bad + _put(out, request.topic, request.messages())
+        good, bad = good + request.rows - len(refused), bad + len(refused)
         if refused:
             _set_aside(options, out, refused)
     return out.written(good, bad)
 
 
-def _put(out: Sending | Staging, topic: str, sound: list[Row]) -> list[tuple[Row, str]]:
-    """Writes rows of one topic; returns those that the broker refused for their content."""
-    messages = [row.message for row in sound if row.message is not None]
+def _put(out: Sending | Staging, topic: str, messages: popmq.EncodedMessages) -> list[Row]:
+    """Writes messages of one topic; returns those that the broker refused for their content."""
     if not messages:
         return []
     try:
@@ -230,71 +224,31 @@ def _put(out: Sending | Staging, topic: str, sound: list[Row]) -> list[tuple[Row
         if error.field != "topic":
             raise
         results = [error] * len(messages)
-    refused: list[tuple[Row, str]] = []
-    for row, result in zip(sound, results, strict=True):
+    refused: list[Row] = []
+    for place, result in enumerate(results):
         if result is not None and not isinstance(result, _FAULTS_OF_A_ROW):
             raise result
         if result is not None:
-            refused.append((row, result.message))
+            refused.append(Row(topic, None, result.message, messages.body(place)))
     return refused
 
 
-def _requests(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, list[Row]]]:
-    """Rows of one topic each, in order within the topic, within the bounds of a request.
-
-    Rows of several topics are gathered side by side: a request of one row for each change of topic would be slow.
-    """
-    waiting: dict[str, tuple[list[Row], int]] = {}
-    held = 0
-    for row in (row for batch in batches for row in rows(batch, options.topic)):
-        found, size = waiting.get(row.topic, ([], 0))
-        if found and size + row.size > REQUEST_BYTES_MAX:
-            yield row.topic, found
-            held -= size
-            found, size = [], 0
-        found.append(row)
-        held += row.size
-        waiting[row.topic] = found, size + row.size
-        if len(found) == options.max_rows_per_request:
-            yield row.topic, found
-            held -= waiting.pop(row.topic)[1]
-        if held > WAITING_BYTES_MAX:
-            for topic in _largest(waiting, held - WAITING_BYTES_MAX // 2):
-                yield topic, waiting[topic][0]
-                held -= waiting.pop(topic)[1]
-    yield from ((topic, found) for topic, (found, _) in waiting.items())
-
-
-def _largest(waiting: dict[str, tuple[list[Row], int]], size: int) -> list[str]:
-    """The topics with the most bytes that together have `size`; half of all at once, so that few rows cause a sort."""
-    found: list[str] = []
-    for topic in sorted(waiting, key=lambda topic: -waiting[topic][1]):
-        if size <= 0:
-            break
-        found.append(topic)
-        size -= waiting[topic][1]
-    return found
-
-
-def _set_aside(options: WriteOptions, out: Sending | Staging, refused: Sequence[tuple[Row, str]]) -> None:
+def _set_aside(options: WriteOptions, out: Sending | Staging, refused: Sequence[Row]) -> None:
     """Writes bad rows to badRowTopic; without one they fail the task."""
     if not options.bad_row_topic:
-        row, reason = refused[0]
         raise BadRowError(
-            f"popmq: {len(refused)} rows for topic {row.topic!r} cannot be sent; the first: {reason}. "
-            "Filter them, or name a topic that takes them: badRowTopic"
+            f"popmq: {len(refused)} rows for topic {refused[0].topic!r} cannot be sent; the first: "
+            f"{refused[0].reason}. Filter them, or name a topic that takes them: badRowTopic"
         )
-    left = _put(out, options.bad_row_topic, [_bad_row(row, reason) for row, reason in refused])
+    left = _put(out, options.bad_row_topic, popmq.EncodedMessages.of(map(_bad_row, refused)))
     if left:
-        raise BadRowError(f"popmq: badRowTopic {options.bad_row_topic!r} refuses a row, too: {left[0][1]}")
+        raise BadRowError(f"popmq: badRowTopic {options.bad_row_topic!r} refuses a row, too: {left[0].reason}")
 
 
-def _bad_row(row: Row, reason: str) -> Row:
+def _bad_row(row: Row) -> popmq.Message:
     """The beginning of the body of a bad row (a zero byte if it has none), its topic and the reason."""
-    body = bytes(row.message.body) if row.message else row.body or b""  # type: ignore[arg-type]  # a body of any row is bytes or None
-    kept = body[:BAD_BODY_BYTES_MAX] or b"\0"
-    properties = {"bad_row_topic": row.topic[:1000], "bad_row_reason": reason[:1000]}
-    return Row("", popmq.Message(kept, properties=properties))
+    kept = (row.body or b"")[:BAD_BODY_BYTES_MAX] or b"\0"
+    return popmq.Message(kept, properties={"bad_row_topic": row.topic[:1000], "bad_row_reason": row.reason[:1000]})
 
 
 # A batch without tasks has no message, and so no name of the sink: nothing is committed, and nothing needs to be.

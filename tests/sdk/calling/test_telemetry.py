@@ -55,6 +55,12 @@ def test_a_send_is_a_producer_span_below_the_current_one(seen: Seen) -> None:
 
 
 @pytest.mark.slow
+def test_an_encoded_message_carries_the_trace_of_its_sender(seen: Seen) -> None:
+    ((sent,), (process,)) = seen.named("send parcels"), seen.named("process parcels")
+    assert (process["trace"], process["parent"]) == (sent["trace"], sent["id"])
+
+
+@pytest.mark.slow
 def test_a_handler_is_a_consumer_span_in_the_trace_of_the_sender(seen: Seen) -> None:
     (one, *_) = seen.named("send orders")
     process, *_ = seen.named("process orders")
@@ -115,7 +121,7 @@ def test_the_metrics_count_messages_and_time_operations(seen: Seen) -> None:
     assert seen.total("messaging.client.sent.messages", destination__name="mails") == 2
     assert seen.total("messaging.client.consumed.messages", consumer__group__name="billing") == 2
     assert seen.total("messaging.process.duration", consumer__group__name="mailer") == 2
-    assert seen.total("messaging.client.operation.duration", operation__name="send") == 5
+    assert seen.total("messaging.client.operation.duration", operation__name="send") == 6
     assert {each["unit"] for each in seen.metrics} == {"s", "{message}"}
     assert not [each for each in seen.metrics if "messaging.message.id" in each["attributes"]]
 

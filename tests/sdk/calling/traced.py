@@ -32,10 +32,14 @@ def story(client: popmq.Client, broker: popmq.testing.Broker) -> None:
     async def mail(text: str) -> None:
         await asyncio.sleep(0)
 
+    @worker.on("parcels", group="packer")
+    def pack(text: str) -> None: ...
+
     broker.declare(worker)
     with tracer.start_as_current_span("checkout"):
         client.send("orders", "one")
         client.send("mails", ["two", "three"])
+        client.send("parcels", popmq.EncodedMessages.of_columns([b"five"]))
     client.send("orders", [popmq.Message("bad", trace_context=popmq.TraceContext(f"00-{'a' * 32}-{'b' * 16}-01"))])
     broker.work(worker)
     client.send("orders", "four")

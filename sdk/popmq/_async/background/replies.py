@@ -15,8 +15,8 @@ from typing import Any
 from popmq._async.concurrency import BackgroundLoop, Event, Lock, Stop
 from popmq._async.transport.wire import Wire
 from popmq._calls import admin_calls, pop_calls, requests
+from popmq._calls.message_rows import Numbering
 from popmq._calls.requests import ACKED, CORRELATION_ID, REPLIES, REPLY_TTL_S, WAIT_S
-from popmq._calls.send_calls import Numbering
 from popmq._transport.call_retries import Stopped
 from popmq.errors import AlreadyExists, ClientClosed, PermissionDenied, TryLater
 from popmq.message import Body, Delivery, Message

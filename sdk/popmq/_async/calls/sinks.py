@@ -13,6 +13,8 @@ from popmq.errors import PopMQError
 
 if TYPE_CHECKING:
     from popmq._calls import send_calls, sink_calls
+    from popmq._calls.encoded import EncodedMessages
+    from popmq._calls.message_rows import Numbering
     from popmq.message import Message
     from popmq.sink import BatchCommit, StageName
 else:
@@ -23,14 +25,14 @@ else:
 class AsyncSinkCalls(Namespace):
     """Stages messages, and commits or drops what was staged."""
 
-    def __init__(self, wire: Wire, client_id: str, numbering: send_calls.Numbering) -> None:
+    def __init__(self, wire: Wire, client_id: str, numbering: Numbering) -> None:
         super().__init__(wire, client_id)
         self._numbering = numbering
 
     async def stage(
         self,
         topic: str,
-        messages: Iterable[Message | bytes | str],
+        messages: Iterable[Message | bytes | str] | EncodedMessages,
         *,
         sink: str,
         batch: int,
@@ -45,7 +47,7 @@ class AsyncSinkCalls(Namespace):
         is not committed is dropped 24 h after its last piece. Raises TopicNotFound, Forbidden, StorageFull,
         RateLimited, InvalidField.
         """
-        rows = send_calls.message_rows(messages, self._numbering.message_id)
+        rows, _ = send_calls.given_rows(messages, self._numbering.message_id)
         return await self._wire.run(sink_calls.stage(topic, rows, sink, batch, stage_id, piece), timeout=timeout)
 
     async def commit(

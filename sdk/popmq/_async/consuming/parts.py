@@ -9,7 +9,7 @@ from popmq._async.consuming.leases import HeldLeases
 from popmq._async.consuming.scheduler import Scheduler
 from popmq._async.consuming.settler import Settler
 from popmq._async.transport.wire import Wire
-from popmq._calls.send_calls import Numbering
+from popmq._calls.message_rows import Numbering
 from popmq._consuming.clock import Clock
 from popmq.message import Body, Delivery, Message
 

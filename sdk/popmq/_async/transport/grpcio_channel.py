@@ -9,7 +9,7 @@ import grpc
 from popmq._async.concurrency import Stop
 from popmq._transport.call_retries import Stopped
 from popmq._transport.connection import Connection
-from popmq._transport.grpcio import credentials, under_way
+from popmq._transport.grpcio import as_message, credentials, under_way
 from popmq.config import CHANNEL_OPTIONS
 from popmq.errors import ClientClosed
 from popmq_proto.v1 import popmq_pb2_grpc as stubs
@@ -26,7 +26,7 @@ class GrpcioChannel:
 
     async def unary(self, method: str, request: Any, timeout: float, stop: Stop | None = None) -> Any:
         with under_way():
-            return await self._unary(method, request, timeout, stop)
+            return await self._unary(method, as_message(request), timeout, stop)
 
     async def _unary(self, method: str, request: Any, timeout: float, stop: Stop | None) -> Any:
         """The answer within `timeout` seconds. Raises CallFailed; Stopped when `stop` was set; ClientClosed."""

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from popmq._calls import admin_calls, pop_calls, requests
+from popmq._calls.message_rows import Numbering
 from popmq._calls.requests import ACKED, CORRELATION_ID, REPLIES, REPLY_TTL_S, WAIT_S
-from popmq._calls.send_calls import Numbering
 from popmq._sync.concurrency import BackgroundLoop, Event, Lock, Stop
 from popmq._sync.transport.wire import Wire
 from popmq._transport.call_retries import Stopped

@@ -2,23 +2,22 @@
 """Gathers the sends of many callers into few requests. popmq._calls.send_batching decides; this waits and calls."""
 
 import copy
-from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
 from popmq._calls import send_calls
+from popmq._calls.message_rows import Numbering
 from popmq._calls.send_batching import GATHER_S_MAX, PendingSend, TopicSends
+from popmq._calls.send_calls import Rows
 from popmq._sync.concurrency import Event, Lock, others_ran, run_to_end
 from popmq._sync.transport.wire import Wire
 from popmq.errors import DeadlineExceeded, PopMQError
 from popmq_http2.elapsed import monotonic
-from popmq_proto.v1 import popmq_pb2 as pb
 
 
 class SendGatherer:
     """The sends of one client, by topic."""
 
-    def __init__(self, wire: Wire, numbering: send_calls.Numbering) -> None:
+    def __init__(self, wire: Wire, numbering: Numbering) -> None:
         self.sent = 0
         self.requests = 0
         self._wire = wire
@@ -26,13 +25,13 @@ class SendGatherer:
         self._lock = Lock()
         self._topics: dict[str, TopicSends] = {}
 
-    def send(self, topic: str, rows: Sequence[pb.Message], size: int, limit: float | None = None) -> list[Any]:
+    def send(self, topic: str, rows: Rows, size: int, limit: float | None = None) -> list[Any]:
         """Sends rows of `size` bytes, perhaps together with others. A SendReceipt or the error of each, in order.
 
         `limit`: seconds, in place of the client's timeout; only sends of the same limit share a request.
         """
         self._wire.check()  # before it meets the sends of others
-        groups = frozenset([row.message_group or row.lite_topic for row in rows]) - {""}
+        groups = send_calls.message_groups(rows)
         send = PendingSend(rows, size, Event(), groups, limit or self._wire.timeouts.send)
         with self._lock:
             sends = self._topics.setdefault(topic, TopicSends())
@@ -46,7 +45,7 @@ class SendGatherer:
             raise send.error
         return send.results
 
-    def send_all(self, topic: str, rows: Sequence[pb.Message], limit: float | None = None) -> list[Any]:
+    def send_all(self, topic: str, rows: Rows, limit: float | None = None) -> list[Any]:
         """Sends any number of rows, in as many requests as it takes. A SendReceipt or the error of each, in order.
 
         Sends nothing after a request that fails: its rows and all later ones get its error. Raises it if that is the
@@ -90,8 +89,8 @@ class SendGatherer:
         try:
             # The number is drawn once: every try of this call is the same request to the broker.
             number = self._numbering.request_number()
-            rows = chain.from_iterable(send.rows for send in request)
-            call = send_calls.send(topic, rows, self._numbering.producer_id, number)
+            parts = [send.rows for send in request]
+            call = send_calls.send(topic, parts, self._numbering.producer_id, number)
             results = self._wire.run(call, timeout=request[0].limit)
         except Exception as error:
             self._settle(request, [], error)

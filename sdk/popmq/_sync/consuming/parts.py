@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from popmq._calls.send_calls import Numbering
+from popmq._calls.message_rows import Numbering
 from popmq._consuming.clock import Clock
 from popmq._sync.consuming.heartbeats import Heartbeats
 from popmq._sync.consuming.leases import HeldLeases

@@ -11,7 +11,7 @@ import grpc
 from popmq._sync.concurrency import STOP_S_MAX, Lock, Stop
 from popmq._transport.call_retries import Stopped
 from popmq._transport.connection import Connection
-from popmq._transport.grpcio import credentials, under_way
+from popmq._transport.grpcio import as_message, credentials, under_way
 from popmq.config import CHANNEL_OPTIONS
 from popmq.errors import ClientClosed
 from popmq_proto.v1 import popmq_pb2_grpc as stubs
@@ -29,7 +29,7 @@ class GrpcioChannel:
 
     def unary(self, method: str, request: Any, timeout: float, stop: Stop | None = None) -> Any:
         with under_way():
-            return self._unary(method, request, timeout, stop)
+            return self._unary(method, as_message(request), timeout, stop)
 
     def _unary(self, method: str, request: Any, timeout: float, stop: Stop | None) -> Any:
         """The answer within `timeout` seconds. Raises CallFailed; Stopped when `stop` was set; ClientClosed."""

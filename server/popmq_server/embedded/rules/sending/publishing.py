@@ -14,8 +14,9 @@ Each piece is bounded, and the writer runs it between client commands: a batch o
 import itertools
 
 from popmq_server.embedded.rules.sending import delay, stages, unique
-from popmq_server.embedded.rules.sending.placing import Placing
+from popmq_server.embedded.rules.sending.placing import Placing, is_plain
 from popmq_server.embedded.rules.topics import quarantine
+from popmq_server.embedded.rules.topics.topic import enqueue, rotate
 from popmq_server.embedded.state.jobs import RETRY_MS, Job, Timed
 from popmq_server.embedded.state.space import GROW, messages_bytes
 from popmq_server.embedded.state.tx import Tx
@@ -97,9 +98,17 @@ class Publishing(Job):
 
 def _publish(tx: Tx, topic: Topic, number: int, blocks: list[tuple[bytes, bytes]]) -> None:
     """Appends the messages of blocks to their queues, or keeps them until they are due; skips known ids."""
+    messages = tuple(itertools.chain.from_iterable(_messages(tx, topic, number, raw) for _, raw in blocks))
+    if is_plain(topic, messages):
+        enqueue(tx, topic, rotate(tx, topic), messages)
+    else:
+        _place(tx, topic, messages)
+
+
+def _place(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> None:
+    """Places each message by the type of its topic, its time and its id."""
     visible: list[tuple[int, Outgoing]] = []
     ids = unique.Ids(tx, topic)
-    messages = itertools.chain.from_iterable(_messages(tx, topic, number, raw) for _, raw in blocks)
     for index, message in enumerate(messages):
         if topic.unique_ids_ms and (ids.first(message, index) != index or ids.known(message)):
             continue

@@ -4,31 +4,28 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from popmq_spark.rows import Row
-from popmq_spark.writing import write
-from popmq_spark.writing.write_options import WriteOptions
+from popmq_spark.writing import requests
+from popmq_spark.writing.requests import Request
 
-OPTIONS = WriteOptions.parse({"endpoint": "x", "topic": "t", "maxRowsPerRequest": "4096"}, streaming=False)
 MAP = pa.map_(pa.string(), pa.string())
 
 
-def requests(**columns: pa.Array) -> Iterator[tuple[str, list[Row]]]:
-    return write._requests(OPTIONS, iter([pa.RecordBatch.from_pydict(columns)]))
+def cut(**columns: pa.Array) -> Iterator[Request]:
+    return requests.requests(iter([pa.RecordBatch.from_pydict(columns)]), "t", 4096)
 
 
 def test_properties_count_for_the_size_of_a_request() -> None:
     properties = pa.array([[("k", "x" * 30_000)]] * 1_000, MAP)
-    made = [request for _, request in requests(body=pa.array(["b"] * 1_000), properties=properties)]
-    assert sum(map(len, made)) == 1_000
+    made = list(cut(body=pa.array(["b"] * 1_000), properties=properties))
+    assert sum(request.rows for request in made) == 1_000
     for request in made:
-        assert 30_000 * len(request) <= write.REQUEST_BYTES_MAX
+        assert 30_000 * request.rows <= requests.REQUEST_BYTES_MAX
 
 
 def test_texts_that_are_not_ascii_are_counted_with_their_bytes() -> None:
     properties = pa.array([[("k", "日" * 20_000)]] * 400, MAP)
-    made = [request for _, request in requests(body=pa.array(["b"] * 400), properties=properties)]
-    for request in made:
-        assert 60_000 * len(request) <= write.REQUEST_BYTES_MAX
+    for request in cut(body=pa.array(["b"] * 400), properties=properties):
+        assert 60_000 * request.rows <= requests.REQUEST_BYTES_MAX
 
 
 def test_rows_that_wait_for_many_topics_are_bounded_together_and_the_largest_topics_go_first() -> None:
@@ -45,9 +42,9 @@ def test_rows_that_wait_for_many_topics_are_bounded_together_and_the_largest_top
 
     order = []
     taken = 0
-    for topic, request in write._requests(OPTIONS, batches()):
-        assert handed - taken <= write.WAITING_BYTES_MAX + 200_000
-        order.append(topic)
-        taken += sum(len(row.message.body) for row in request if row.message)
+    for request in requests.requests(batches(), "t", 4096):
+        assert handed - taken <= requests.WAITING_BYTES_MAX + 200_000
+        order.append(request.topic)
+        taken += sum(len(row.body) for row in request.messages().rows())
     assert order[0] == "large"
     assert taken == handed
