@@ -5,6 +5,7 @@ close   (the server has closed its ports) → wake the parked → writer drains 
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import AsyncGenerator, Coroutine
@@ -105,7 +106,9 @@ class EmbeddedEngine(InPieces):
         self.metrics = metrics
         self._loop = asyncio.get_running_loop()
         named = not isinstance(options.max_size, Unnamed)
-        store = Store(options.data, options.max_size, options.sync, named=named, note_faults=note_faults)
+        journaled = options.journal == "on"
+        limit, sync = options.max_size, options.sync
+        store = Store(options.data, limit, sync, named=named, note_faults=note_faults, journaled=journaled)
         super().__init__(store)
         self._core = Core(store, clock)
         metrics.watch_jobs(job.name for job in self._core.timetable.jobs)
@@ -370,9 +373,12 @@ class EmbeddedEngine(InPieces):
         self.metrics.checks.inc()
         return self._submit(CountChecks(((check.transaction, check.number),)))
 
-    def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
+    async def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
         """Streams a copy of the store; the writer continues."""
-        return backup(self.store, bytes_per_s, self._used_pages)
+        await self._aside.fold()
+        async with contextlib.aclosing(backup(self.store, bytes_per_s, self._used_pages)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def _used_pages(self) -> int:
         return (await self.run(StoreState())).pages

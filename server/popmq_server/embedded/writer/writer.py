@@ -152,9 +152,13 @@ class Writer(Generic[T]):
         """Whether no command waits or runs, and nothing is due."""
         return not self._busy and not any(self._lanes) and not self._due()
 
+    def _wake_ms(self) -> int | None:
+        """When a job or a fold is due."""
+        return self._core.folds.sooner(self._core.next_due_ms)
+
     def _due(self) -> bool:
-        """Whether a job is due."""
-        due_ms = self._core.next_due_ms
+        """Whether a job or a fold is due."""
+        due_ms = self._wake_ms()
         return due_ms is not None and due_ms <= self._clock.now_ms()
 
     def stop(self) -> None:
@@ -170,6 +174,7 @@ class Writer(Generic[T]):
         try:
             while (batch := self._next_batch()) is not None:
                 self._run(batch)
+            self._core.folds.last()
         except BaseException as error:
             log.critical("the writer ends: %s", error)
             self._failed(error)
@@ -222,7 +227,7 @@ class Writer(Generic[T]):
                     return None
                 self._event.notify_all()
                 self._asleep = True
-                wait_until(self._event, self._clock, self._core.next_due_ms, IDLE_S)
+                wait_until(self._event, self._clock, self._wake_ms(), IDLE_S)
                 self._asleep = False
             self._busy = True
             return self._take()
