@@ -443,3 +443,51 @@ def test_a_batch_without_changes_leaves_no_transaction_open(rig: Journaled) -> N
     done.start()
     done.join(10)
     assert not done.is_alive(), "the lock of the writer is held"
+
+
+def pages_written(rig: Rig) -> int:
+    """Pages that a fold writes."""
+    before = written()
+    rig.store.fold()
+    return (written() - before) // rig.store.page_bytes
+
+
+def written() -> int:
+    return int(Path("/proc/self/io").read_text().partition("wchar: ")[2].split()[0])
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system counts no written bytes")
+def test_a_fold_of_many_messages_that_were_popped_and_acked_alone_writes_a_dozen_pages(rig: Journaled) -> None:
+    rig.send(*(f"{number}" for number in range(100)))
+    rig.store.fold()
+    for _ in range(100):
+        rig.ack(rig.pop(1))
+    assert rig.store.unfolded
+    assert pages_written(rig) < 15
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system counts no written bytes")
+def test_a_fold_of_lone_sends_writes_twice_their_bytes(rig: Journaled) -> None:
+    for number in range(100):
+        rig.run(one_of(number, 1024))
+    assert rig.store.unfolded
+    assert pages_written(rig) * rig.store.page_bytes < 2.5 * 100 * 1024
+
+
+def test_the_row_that_keeps_an_empty_database_is_seen_by_no_one(rig: Journaled) -> None:
+    rig.send("a")
+    rig.ack(rig.pop(1))
+    assert rig.store.unfolded
+    kv = rig.store.begin_batch()
+    found = [
+        *kv.scan("ck"),
+        *kv.scan("due"),
+        *kv.scan_keys("ck"),
+        *kv.scan_keys("due"),
+        *kv.keys("ck"),
+        *kv.keys("due"),
+    ]
+    assert kv.cursor("ck").last()
+    kv.abort()
+    assert found == []
+    assert rig.read("ck") == rig.read("due") == []

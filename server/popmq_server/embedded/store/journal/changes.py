@@ -3,29 +3,37 @@
     change   kind [1] · length of the database's name [1] · of the key [2] · of the value [4] │ name │ key │ value
 
     PUT      value: as stored, with its checksum
-    EXTEND   value: length [4] of the first bytes that stay as they are │ the bytes after them
+    SPLICE   value: how much of the value before stays (splices.py) │ the bytes that are new
     DELETE   no value
     MOVE     value: the key afterwards
 
-A lone send puts its whole open chunk again (decision 0002), with some bytes more: EXTEND has only these. The names of
-databases are written out, so the order of keys.DATABASES may change from release to release.
+The names of databases are written out, so the order of keys.DATABASES may change from release to release.
 """
 
+import itertools
 import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from popmq_server.embedded.store import keys
 from popmq_server.embedded.store.datafile import checksums
+from popmq_server.embedded.store.journal import splices
 from popmq_server.embedded.store.lmdb import Transaction
 
-PUT, EXTEND, DELETE, MOVE = range(4)
+PUT, SPLICE, DELETE, MOVE = range(4)
 
-#: A longer value may be an extended one, which costs a read of the value before.
-_EXTENDED_MIN = 512
+#: A longer value may have much of the value before, which costs a read of that.
+_SPLICED_MIN = 256
+#: LMDB stores a longer value in pages of its own, the first with a head. A growing value gets up to so many: the open
+#: chunk of a topic has eight.
+_INLINE_MAX, _PAGE, _PAGE_HEAD, _TAKEN_PAGES_MAX = 2000, 4096, 16, 8
+
+#: Databases that are empty most of the time where one message is popped and acked at a time. LMDB frees the page of an
+#: empty one, and writes it all the same: so in an open transaction a row after all others stays, which no scan yields.
+_EMPTIED = frozenset({"ck", "due"})
+LAST_KEY = b"\xff" * 32
 
 _CHANGE = struct.Struct(">BBHI")
-_LENGTH = struct.Struct(">I")
 _NAMES = {name: name.encode() for name in keys.DATABASES}
 #: Without checksums: stored values are read and put as they are.
 AS_STORED = frozenset(keys.DATABASES)
@@ -41,17 +49,24 @@ class Change(NamedTuple):
 
 
 class Lost(Exception):
-    """A change extends a row that is not there: the data file is damaged."""
+    """A change is a splice of a row that is not there: the data file is damaged."""
 
 
 class JournaledTransaction(Transaction):
     """Records what it changes. What a commit and an abort do is for the folding to say (folding.py)."""
 
-    __slots__ = ("_aborted", "_commit_with", "_recorded")
+    __slots__ = ("_aborted", "_commit_with", "_grown", "_recorded")
 
-    def record_for(self, commit_with: Callable[["JournaledTransaction"], None], aborted: Callable[[], None]) -> None:
-        """Begins to record. Called once, before the first change. `aborted` is called after an abort."""
-        self._commit_with, self._aborted = commit_with, aborted
+    def record_for(
+        self,
+        commit_with: Callable[["JournaledTransaction"], None],
+        aborted: Callable[[], None],
+        grown: set[tuple[str, bytes]],
+    ) -> None:
+        """Begins to record. Called once, before the first change. `aborted` is called after an abort. `grown`: rows
+        whose values have grown by a page since the last fold.
+        """
+        self._commit_with, self._aborted, self._grown = commit_with, aborted, grown
         self._recorded: list[bytes] = []
 
     def put(self, name: str, key: bytes, value: bytes) -> None:
@@ -59,32 +74,59 @@ class JournaledTransaction(Transaction):
 
     def put_bare(self, name: str, key: bytes, value: bytes) -> None:
         size = len(value)
-        if size < _EXTENDED_MIN:  # as `_record`, without its call
+        if size < _SPLICED_MIN:  # as `_record`, without its call
             written = _NAMES[name]
             self._recorded += (_CHANGE.pack(PUT, len(written), len(key), size), written, key, value)
         else:
-            self._record_long(name, key, value)
+            self._put_long(name, key, value)
         super().put_bare(name, key, value)
 
-    def _record_long(self, name: str, key: bytes, value: bytes) -> None:
-        """Records a put as what it adds to the value before, if it begins as that does."""
+    def _put_long(self, name: str, key: bytes, value: bytes) -> None:
+        """Before a put of a long value: records it, as a splice if that is shorter, and takes pages if it grows."""
         before = self._txn.get(key, db=self._db[name])
-        if before is not None:
-            same = len(before) if name in self.bare else len(before) - checksums.BYTES
-            if 0 < same <= len(value) and value.startswith(bytes(before[:same])):
-                self._record(name, key, _LENGTH.pack(same) + value[same:], EXTEND)
-                return
-        self._record(name, key, value)
+        if before is None:
+            self._record(name, key, value)
+            return
+        new = splices.splice(bytes(before), value, 0 if name in self.bare else checksums.BYTES)
+        if new is None:
+            self._record(name, key, value)
+        else:
+            self._record(name, key, new, SPLICE)
+        if _long_pages(len(value)) > _long_pages(len(before)):
+            self._take_pages(name, key, value)
+
+    def _take_pages(self, name: str, key: bytes, value: bytes) -> None:
+        """Takes twice the pages for a value that grows again: a nested transaction of LMDB does not give back the pages
+        of the value before, and the fold would write each size that it had.
+        """
+        pages = _long_pages(len(value))
+        if (name, key) not in self._grown:
+            self._grown.add((name, key))
+        elif pages < _TAKEN_PAGES_MAX and (taken := 1 << (pages - 1).bit_length()) > pages:
+            super().put_bare(name, key, value + bytes(taken * _PAGE - _PAGE_HEAD - len(value)))
 
     def _record(self, name: str, key: bytes, value: bytes, kind: int = PUT) -> None:
         written = _NAMES[name]
         self._recorded += (_CHANGE.pack(kind, len(written), len(key), len(value)), written, key, value)
 
     def delete(self, name: str, key: bytes) -> bool:
+        if name in _EMPTIED and self._txn.stat(self._db[name])["entries"] == 1:
+            super().put(name, LAST_KEY, b"")
         existed = super().delete(name, key)
         if existed:
             self._record(name, key, b"", DELETE)
         return existed
+
+    def scan(self, name: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, memoryview]]:
+        found = super().scan(name, prefix, start)
+        return itertools.takewhile(lambda entry: entry[0] != LAST_KEY, found) if name in _EMPTIED else found
+
+    def scan_keys(self, name: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[bytes]:
+        found = super().scan_keys(name, prefix, start)
+        return itertools.takewhile(_is_not_last, found) if name in _EMPTIED else found
+
+    def keys(self, name: str) -> Iterator[memoryview]:
+        return itertools.takewhile(_is_not_last, super().keys(name)) if name in _EMPTIED else super().keys(name)
 
     def move(self, name: str, before: bytes, after: bytes) -> None:
         recorded = len(self._recorded)
@@ -109,6 +151,21 @@ class JournaledTransaction(Transaction):
         self._end()
 
 
+def _is_not_last(key: bytes | memoryview) -> bool:
+    return key != LAST_KEY
+
+
+def remove_last_keys(tx: Transaction) -> None:
+    """Before a fold: removes what only an open transaction has."""
+    for name in _EMPTIED:
+        tx.delete(name, LAST_KEY)
+
+
+def _long_pages(size: int) -> int:
+    """Pages of its own that a value has, or is about to have."""
+    return 0 if size <= _INLINE_MAX else (size + _PAGE_HEAD - 1) // _PAGE + 1
+
+
 def decoded(changes: bytes) -> Iterator[Change]:
     """The changes of a record of the journal."""
     at = 0
@@ -122,7 +179,7 @@ def decoded(changes: bytes) -> Iterator[Change]:
 
 
 def make_again(tx: Transaction, change: Change) -> None:
-    """Makes a change. `tx` reads and puts values AS_STORED. Raises MapFull; Lost if the row that it extends is gone."""
+    """Makes a change. `tx` reads and puts values AS_STORED. Raises MapFull; Lost if the row before it is gone."""
     if change.kind == DELETE:
         tx.delete(change.name, change.key)
     elif change.kind == MOVE:
@@ -132,11 +189,11 @@ def make_again(tx: Transaction, change: Change) -> None:
 
 
 def _whole(tx: Transaction, change: Change) -> bytes:
-    """The value that a PUT or an EXTEND stored."""
+    """The value that a PUT or a SPLICE stored."""
     if change.kind == PUT:
         return change.value
-    (same,) = _LENGTH.unpack_from(change.value)
     before = tx.get(change.name, change.key)
-    if before is None or len(before) < same:
+    whole = None if before is None else splices.whole(bytes(before), change.value)
+    if whole is None:
         raise Lost(change)
-    return bytes(before[:same]) + change.value[_LENGTH.size :]
+    return whole

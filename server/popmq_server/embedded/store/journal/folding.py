@@ -29,7 +29,13 @@ import threading
 from popmq_server.embedded.store import keys
 from popmq_server.embedded.store.folder import JOURNAL_FILE, give_to_owner, owner_of
 from popmq_server.embedded.store.formats import JOURNALED
-from popmq_server.embedded.store.journal.changes import AS_STORED, JournaledTransaction, decoded, make_again
+from popmq_server.embedded.store.journal.changes import (
+    AS_STORED,
+    JournaledTransaction,
+    decoded,
+    make_again,
+    remove_last_keys,
+)
 from popmq_server.embedded.store.journal.file import IDENTITY_BYTES, Journal
 from popmq_server.embedded.store.lmdb import (
     DiskFault,
@@ -61,6 +67,7 @@ class Folding:
         #: Whether the open transaction has changes of commit batches.
         self.unfolded = False
         self._taken = 0
+        self._grown: set[tuple[str, bytes]] = set()
         #: None: nothing was written to it yet.
         self.journal: Journal | None = None
         self._identity = b""
@@ -73,7 +80,7 @@ class Folding:
     def begin(self) -> JournaledTransaction:
         """Begins the transaction of a commit batch. Raises CommitFailed."""
         tx = JournaledTransaction(begin_in(self._env, self._opened()), self._db, True, self._bare)
-        tx.record_for(self._commit, self._aborted)
+        tx.record_for(self._commit, self._aborted, self._grown)
         return tx
 
     def _opened(self) -> OpenTransaction:
@@ -82,6 +89,7 @@ class Folding:
             self._open = begin_in(self._env)
             self.thread = threading.get_ident()
             self._taken = 0
+            self._grown.clear()
             if self.journal is not None and not self.journal.records:
                 self.journal.begin(self._identity, int(self._env.info()["last_txnid"]))
         return self._open
@@ -169,6 +177,7 @@ class Folding:
             opened.abort()
             return
         try:
+            remove_last_keys(opened)
             opened.commit()
         except (MapFull, DiskFault):
             opened.abort()
