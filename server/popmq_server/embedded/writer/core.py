@@ -356,7 +356,7 @@ class Core:
         except BaseException:
             tx.abort()  # a store with an open transaction cannot be closed
             raise
-        if self.store.folding is None or self.folds.allow(0 if shut else self.space.unfolded_bytes()):
+        if self.store.folding is None or self.folds.allow(0 if shut else self.space.unfolded_bytes()) or shut:
             return tx
         tx.abort()
         self.store.fold()

@@ -59,8 +59,8 @@ class Folds:
             self._due_ms = now_ms + FOLD_MS
 
     def allow(self, room: int) -> bool:
-        """Sets how many bytes of the map batches may take before a fold. Returns whether the transaction that began
-        may go on: with 0 bytes it has to begin again, after a fold.
+        """Sets how many bytes of the map batches may take before a fold. Returns whether the pages that the transaction
+        which began may take are known: with 0 bytes they are after a fold.
         """
         if self._store.folding is None:
             return True
