@@ -24,7 +24,7 @@ from popmq_server.embedded.store.lmdb import DiskFault, MapFull, Transaction, me
 from popmq_server.embedded.store.store import Store, reading
 from popmq_server.errors import CommitFailed, StartError
 from popmq_server.options import MAX_SIZE_MIN
-from tests.engine.faults import Fault, failing
+from tests.engine.faults import Fault, Killed, failing
 from tests.engine.rig import SECOND, Journaled, Rig, bodies, message, refusals, sending
 from tests.engine.traffic.traffic import Traffic
 
@@ -266,14 +266,14 @@ def test_a_start_that_is_killed_before_it_empties_the_journal_makes_nothing_twic
     folder = copied(rig, "killed")
     with monkeypatch.context() as patched:
         patched.setattr(journal, "empty", interrupted)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(Killed):
             Store(folder, 1 << 28, "none")
     assert (folder / JOURNAL_FILE).stat().st_size
     assert started_rows(folder) == expected
 
 
 def interrupted(_: Path) -> None:
-    raise KeyboardInterrupt
+    raise Killed
 
 
 def test_a_damaged_journal_stops_the_start_and_nothing_is_changed(rig: Journaled) -> None:
@@ -361,7 +361,7 @@ def test_a_fold_that_meets_a_full_disk_loses_nothing_and_is_tried_again(rig: Jou
     rig.skip(SECOND)
     with failing(rig.store, Fault.FULL) as hit:
         sent = rig.run(sending("b"))
-        assert refusals(sent) == ["UNAVAILABLE"]
+        assert refusals(sent) == ["STORAGE_FULL"]
     assert hit.times
     assert rig.store.unfolded
     assert bodies(rig.pop()) == ["a"]

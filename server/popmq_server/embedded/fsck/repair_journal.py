@@ -54,6 +54,6 @@ def _add(store: Store, records: list[bytes], checked: bool) -> Iterator[str]:
 
 def put_aside(folder: pathlib.Path, damaged: str) -> None:
     """Gives the journal the name of the damaged data file to which it belongs: beside the new one it stops a start."""
-    if (folder / JOURNAL_FILE).exists():
+    if (folder / JOURNAL_FILE).exists() and (folder / JOURNAL_FILE).stat().st_size:
         os.replace(folder / JOURNAL_FILE, folder / f"{damaged}.journal")
         sync_folder(folder)

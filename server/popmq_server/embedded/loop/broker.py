@@ -122,7 +122,8 @@ class EmbeddedEngine(InPieces):
         self.consumers: Consumers = Consumers(clock, self)
         self.producers = Producers(self._tell_listened, self._count_check)
         self._listened: frozenset[str] | None = frozenset()
-        self._writer = Writer[Ticket](self._core, clock, self._deliver, self._failed, self._loop.call_soon)
+        here = self._delivered_here if journaled else None
+        self._writer = Writer[Ticket](self._core, clock, self._deliver, self._failed, self._loop.call_soon, here)
         self._admitted = Admitted()
         self._topics: dict[int, str] = {}  # names by id, never removed: ids are not reused
         self.failed: asyncio.Future[BaseException] = self._loop.create_future()
@@ -133,6 +134,11 @@ class EmbeddedEngine(InPieces):
         """Called on the writer thread; schedules one loop callback for the whole commit."""
         self.metrics.committed(_numbers_of(committed))
         self._loop.call_soon_threadsafe(self._answer, tickets, committed)
+
+    def _delivered_here(self, tickets: list[Ticket], committed: Committed) -> None:
+        """Called on the event loop's thread, for a command that ran there."""
+        self.metrics.committed(_numbers_of(committed))
+        self._answer(tickets, committed)
 
     def _answer(self, tickets: list[Ticket], committed: Committed) -> None:
         """Resolves the futures of one commit batch, then wakes the waiters that have to look again."""

@@ -296,7 +296,7 @@ class Core:
         """Sets the map size. A failure changes nothing. Raises Refused, CommitFailed."""
         try:
             _set_map_size(self.store, command.size)
-        except DiskFault as fault:
+        except (MapFull, DiskFault) as fault:
             self.after_fault(fault)
             raise NoRoom("the disk is full: the new limit could not be stored", FREE_DISK) from None
         self.space.look_again()

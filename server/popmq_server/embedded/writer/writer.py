@@ -22,6 +22,7 @@ from popmq_server.clock import Clock, wait_until
 from popmq_server.contract.operations import LANE_POP, LANE_SEND, Operation
 from popmq_server.embedded.writer.batch import NEXT_BATCH, Committed
 from popmq_server.embedded.writer.core import Core
+from popmq_server.embedded.writer.lone import Lone
 from popmq_server.errors import unavailable
 
 log = logging.getLogger("popmq.writer")
@@ -98,12 +99,16 @@ class Writer(Generic[T]):
         deliver: Deliver[T],
         failed: Callable[[BaseException], None],
         soon: Soon = at_once,
+        here: Deliver[T] | None = None,
     ) -> None:
+        """`here`: delivers the answer of a command that ran on the thread of `soon`; None: none runs there."""
         self._core = core
         self._clock = clock
         self._deliver = deliver
         self._failed = failed
         self._soon = soon
+        self._here = here
+        self._lone = Lone(core)
         self._lanes: tuple[deque[Waiting[T]], ...] = (deque(), deque(), deque())
         self._lock = threading.RLock()
         self._event = threading.Condition(self._lock)
@@ -134,9 +139,23 @@ class Writer(Generic[T]):
         with self._lock:
             if self._gathering.turned():
                 self._soon(self.turned)
-            elif self._asleep and any(self._lanes):
+            elif self._asleep and any(self._lanes) and not self._ran_alone():
                 self._asleep = False
                 self._event.notify_all()
+
+    def _ran_alone(self) -> bool:
+        """Runs the only command that waits on this thread, the event loop's, if it may (lone.py). The writer thread
+        needs the lock to begin anything.
+        """
+        if self._here is None or sum(map(len, self._lanes)) > 1 or self._due() or self._stopping:
+            return False
+        command, ticket = next(filter(None, self._lanes))[0]
+        committed = self._lone.run(command)
+        if committed is None:
+            return False
+        self._take()
+        self._here([ticket], committed)
+        return True
 
     def settle(self) -> None:
         """Returns when no command waits and nothing is due, or the thread has ended. A fake clock calls it after each
@@ -200,11 +219,14 @@ class Writer(Generic[T]):
         """
         tickets = [ticket for _, ticket in batch]
         try:
+            self._lone.raise_fault()
             committed = self._core.run([command for command, _ in batch])
         except BaseException:
             refused = unavailable("a commit failed, and the broker stops: no request of its batch was answered OK")
             self._deliver(tickets, Committed([refused] * len(tickets), set(), False))
             raise
+        if len(batch) == 1:
+            self._lone.took(committed.seconds)
         ran = [result is not NEXT_BATCH for result in committed.results]
         if not all(ran):
             self._put_off([pair for pair, did in zip(batch, ran, strict=True) if not did])

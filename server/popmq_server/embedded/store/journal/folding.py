@@ -56,8 +56,14 @@ FORMAT_ROW, IDENTITY_ROW = b"format", b"journal"
 JOURNALED_BYTES_MAX = 192 << 10
 
 
+class Elsewhere(Exception):
+    """A fold, or a batch that needs one, is for the thread that began the open transaction. Nothing has changed."""
+
+
 class Folding:
-    """The open transaction of a store, and its journal. All calls but `close` are for one thread."""
+    """The open transaction of a store, and its journal. One thread at a time: `fold` is for the one that began the open
+    transaction, batches without a fold may run in others.
+    """
 
     def __init__(self, folder: pathlib.Path, opened: Opened, sync: str) -> None:
         self._folder, self._sync = folder, sync
@@ -108,6 +114,7 @@ class Folding:
             self._append(tx, changes)
             self._taken = taken
             return
+        self._expect_here()
         identity = self._mark(tx) if self.room else b""
         self._merge(tx)
         self.fold()
@@ -171,6 +178,7 @@ class Folding:
         """
         if self._open is None:
             return
+        self._expect_here()
         opened, self._open = Transaction(self._open, self._db, bare=self._bare), None
         merged, self.unfolded = self.unfolded, False
         if not merged:
@@ -186,6 +194,11 @@ class Folding:
         self._sync_meta()
         if self.journal is not None:
             self.journal.begin(b"", 0)
+
+    def _expect_here(self) -> None:
+        """Raises Elsewhere unless this thread began the open transaction."""
+        if self.thread != threading.get_ident():
+            raise Elsewhere
 
     def _sync_meta(self) -> None:
         """Makes the commit durable before records are written over: with sync "meta" LMDB leaves its last page out."""
