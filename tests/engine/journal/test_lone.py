@@ -10,12 +10,13 @@ import pytest
 
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
-from popmq_server.embedded.loop.broker import EmbeddedEngine
+from popmq_server.embedded.loop.broker import EmbeddedEngine, Ticket
 from popmq_server.embedded.store.journal import folding
 from popmq_server.embedded.store.journal.changes import JournaledTransaction
 from popmq_server.embedded.store.journal.file import Journal
 from popmq_server.embedded.store.lmdb import DiskFault
 from popmq_server.embedded.writer import lone
+from popmq_server.embedded.writer.writer import Writer
 from popmq_server.errors import CommitFailed, Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
@@ -35,7 +36,7 @@ class Engine:
 
     async def here(self, *commands: Any) -> list[bool]:
         """Runs commands at once; for each commit whether it was on this thread."""
-        await asyncio.to_thread(self.broker._writer.settle)  # returns when the writer thread sleeps
+        await asyncio.to_thread(asleep, self.broker._writer)
         self.threads.clear()
         await asyncio.gather(*(self.broker.execute(command) for command in commands))
         return list(self.threads)
@@ -43,6 +44,12 @@ class Engine:
     async def bodies(self) -> int:
         """How many messages there are."""
         return len((await self.broker.ask(ask.queries.Browse("t", 0, 0, 100, 1 << 20))).rows)
+
+
+def asleep(writer: Writer[Ticket]) -> None:
+    """Waits until the writer thread sleeps."""
+    with writer._event:
+        assert writer._event.wait_for(lambda: writer._asleep, 30)
 
 
 @pytest.fixture(autouse=True)
