@@ -7,6 +7,7 @@ CPU.
 
 A batch begins when a turn of the event loop brought no further command (`Gathering`). While turns bring more, a batch
 would be small, and the thread would compete with the loop for the interpreter, which it releases in each call of LMDB.
+After a batch of one command the next one is expected to come alone, and begins after the turn that brought it.
 
 See docs/decisions/0003-one-writer-group-commit.md.
 """
@@ -62,28 +63,33 @@ class Gathering:
         #: Whether the commands may begin a batch.
         self.done = False
         self._goes_on = self._more = False
-        self._turns = self._bytes = 0
+        self._turns = self._bytes = self._commands = 0
+        #: Whether the last batch was one command: such callers come one after the other.
+        self._one_by_one = False
 
     def arrived(self, size: int) -> bool:
         """Notes a command with `size` bytes of messages. Returns whether `turned` has to be called after this turn."""
         self._more = True
         self._bytes += size
+        self._commands += 1
         begins = not self._goes_on
         self._goes_on = True
         return begins
 
     def turned(self) -> bool:
         """After a turn of the event loop: returns whether it has to be called after the next turn as well."""
-        if self._more and self._turns < GATHER_TURNS_MAX and self._bytes < GATHER_BYTES_MAX:
+        alone = self._one_by_one and self._commands == 1
+        if self._more and not alone and self._turns < GATHER_TURNS_MAX and self._bytes < GATHER_BYTES_MAX:
             self._more = False
             self._turns += 1
             return True
         self._goes_on, self.done, self._turns = False, True, 0
         return False
 
-    def taken(self, *, all_: bool) -> None:
-        """A batch was taken; `all_`: nothing waits any more."""
-        self._bytes = 0
+    def taken(self, count: int, *, all_: bool) -> None:
+        """A batch of so many commands was taken; `all_`: nothing waits any more."""
+        self._bytes = self._commands = 0
+        self._one_by_one = count == 1
         self.done = not all_
 
 
@@ -272,5 +278,5 @@ class Writer(Generic[T]):
                 command, ticket = lane.popleft()
                 size += getattr(command, "bytes", 0) if number == LANE_SEND else 0
                 batch.append((command, ticket))
-        self._gathering.taken(all_=not any(self._lanes))
+        self._gathering.taken(len(batch), all_=not any(self._lanes))
         return batch
