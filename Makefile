@@ -181,6 +181,8 @@ test-cluster: setup ## gateways beside a real RocketMQ: their own tests, and tho
 chaos: setup ## the kill -9 and power-cut campaigns, whole
 	@echo "chaos: whole campaigns"
 	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0 --ignore tests/crash/cluster
+	@echo "chaos: kills, power cuts and failing calls again, with --journal on"
+	@POPMQ_CAMPAIGN=whole POPMQ_JOURNAL=on $(BIN)/pytest -q -m chaos --timeout=0 $(addprefix tests/crash/test_,kill.py powercut.py failing_calls.py)
 
 chaos-cluster: setup build/delta/ready ## gateways, brokers, name server, disk and connections of a RocketMQ cluster fail under load; counts go into docs/cluster.md (two hours; Java 17 and Maven)
 	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0 tests/crash/cluster

@@ -42,6 +42,9 @@ BROKER_TLS = ("off", "on", "verify")
 #: Each is a socket, a heartbeat each 30 s, and an entry of the client table, at every master.
 MEMBER_CONNECTIONS = 2_000
 SYNC_MODES = ("full", "meta", "none")
+#: Whether commit batches go through a journal (store/journal/folding.py).
+JOURNAL_MODES = ("off", "on")
+JOURNAL = os.environ.get("POPMQ_JOURNAL", "off")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 
@@ -59,6 +62,7 @@ class Options(NamedTuple):
     metrics_port: int = METRICS_PORT  # 0 = off
     max_size: int = MAX_SIZE  # bytes of the data file
     sync: str = "full"  # full: fsync before every OK; meta, none: see `--help`
+    journal: str = JOURNAL  # of JOURNAL_MODES
     tls_port: int = 0  # 0 = off; `popmq serve` opens TLS_PORT
     tls_only: bool = False  # `port` stays closed
     tls_cert: pathlib.Path | None = None  # None: a development certificate, made where the engine has a place for it

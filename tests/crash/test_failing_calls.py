@@ -16,6 +16,7 @@ from grpc_status import rpc_status
 from harness.broker_process import ROOT
 from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.options import JOURNAL
 from popmq_verify.powercut import compile_shim, watched
 from tests.crash.conftest import Scale
 from tests.crash.store import broken_invariants
@@ -93,8 +94,10 @@ def test_a_disk_that_says_it_is_full_refuses_sends_and_ends_no_broker(tmp_path: 
         fails.touch()
         codes += [send(stubs, f"m{number}") for number in range(10, 40)]
         answered = [f"m{number}" for number, code in enumerate(codes) if not code]
-        assert set(codes) == {0, pb.STORAGE_FULL}
-        assert [bool(code) for code in codes] == [False] * 10 + [True] + [ever] * 29
+        # A lone command that a journal refused goes to the data file, which the disk takes.
+        first = ever or JOURNAL == "off"
+        assert set(codes) <= {0, pb.STORAGE_FULL}
+        assert [bool(code) for code in codes] == [False] * 10 + [first] + [ever] * 29
         page = stubs.admin.Browse(pb.BrowseRequest(topic="t", max_messages=100))
         assert [delivery.message.message_id for delivery in page.deliveries] == answered
         assert broker.stop() == (74 if ever else 0), broker.log_end()

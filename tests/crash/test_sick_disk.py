@@ -7,6 +7,7 @@ import pytest
 
 from harness.stubs import Stubs
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.options import JOURNAL
 from popmq_verify.powercut import watched
 from tests.crash.store import broken_invariants
 
@@ -20,6 +21,8 @@ COMMIT_FAILED = 74  # EX_IOERR of sysexits.h
 @pytest.mark.parametrize("number", [20, 37])
 def test_a_failed_sync_is_never_answered_ok_and_ends_the_broker(tmp_path: Path, failing: str, number: int) -> None:
     broker = watched(tmp_path)
+    if failing == "POPMQ_CUT_METAS" and JOURNAL == "on":
+        number = 3 + number // 10  # LMDB then writes a meta page each second
     broker.environment[failing] = str(number)
     with broker, Stubs(broker.endpoint) as stubs:
         stubs.admin.CreateTopic(pb.CreateTopicRequest(topic=pb.Topic(name="t", queues=1)))
@@ -30,10 +33,13 @@ def test_a_failed_sync_is_never_answered_ok_and_ends_the_broker(tmp_path: Path, 
 
     del broker.environment[failing]
     with broker, Stubs(broker.endpoint) as stubs:
-        page = stubs.admin.Browse(pb.BrowseRequest(topic="t", max_messages=100))
+        first = max(0, len(answered) - 50)
+        page = stubs.admin.Browse(pb.BrowseRequest(topic="t", offset=first, max_messages=100))
         # The refused one may be there: its pages were written, and only their durability was not promised.
-        assert [delivery.message.message_id for delivery in page.deliveries][: len(answered)] == answered
-        assert len(page.deliveries) <= len(answered) + 1
+        assert [delivery.message.message_id for delivery in page.deliveries][: len(answered) - first] == answered[
+            first:
+        ]
+        assert len(page.deliveries) <= len(answered) - first + 1
     assert broken_invariants(broker.data) == []
 
 

@@ -36,6 +36,12 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
+def unjournaled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each commit batch is a commit of LMDB, also with POPMQ_JOURNAL=on: for tests of that commit."""
+    monkeypatch.setattr(Rig, "journaled", False)
+
+
+@pytest.fixture
 def a_chunk_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every commit creates a new chunk per topic, even a small one: for tests of chunks and index blocks."""
     monkeypatch.setattr(chunk, "OPEN_BYTES_MAX", 0)

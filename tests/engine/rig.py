@@ -25,6 +25,7 @@ from popmq_server.embedded.store.store import Store, reading
 from popmq_server.embedded.writer.batch import Committed
 from popmq_server.embedded.writer.core import HANDLERS, Core
 from popmq_server.errors import Later, Refused
+from popmq_server.options import JOURNAL
 from popmq_server.values.handles import Handle, make_handle, read_handle
 from popmq_server.values.leased import Leased
 from popmq_server.values.limits import DELAYS_MS_DEFAULT
@@ -103,6 +104,8 @@ class Rig:
     note_faults = False
     #: How commits are synced.
     sync = "none"
+    #: Whether commit batches go through a journal: POPMQ_JOURNAL=on asks it of all tests.
+    journaled = JOURNAL == "on"
 
     def __init__(self, folder: Path, clock: Clock | None = None, map_bytes: int = 1 << 28) -> None:
         self.folder = folder
@@ -113,7 +116,9 @@ class Rig:
         self._start()
 
     def _start(self) -> None:
-        self.store = Store(self.folder, self.map_bytes, self.sync, note_faults=self.note_faults)
+        self.store = Store(
+            self.folder, self.map_bytes, self.sync, note_faults=self.note_faults, journaled=self.journaled
+        )
         self.core = Core(self.store, self.clock)
 
     # ── Running commands ─────────────────────────────────────────────────────────────────────────────────────────
@@ -174,6 +179,8 @@ class Rig:
 
     def abandon(self) -> None:
         """Closes the file as a kill does: nothing is synced, drained or logged."""
+        if self.store.folding is not None:
+            self.store.folding.abandon()
         self.store._env.close()
         os.close(self.store._file)
         self.store._lock.close()
@@ -315,6 +322,12 @@ class Rig:
     def dead(self, group: str = "g") -> list[pb.Message]:
         """The dead letters of a group, in their order."""
         return [parsed(row[0]) for row in self.browse(f"%DLQ%{group}").rows]
+
+
+class Journaled(Rig):
+    """A rig whose commit batches go through a journal."""
+
+    journaled = True
 
 
 def sending(*texts: str, topic: str = "t", producer: str = "", number: int = 0) -> ask.Send:

@@ -9,6 +9,7 @@ import pytest
 
 from popmq_server.embedded.writer.batch import Committed
 from popmq_server.embedded.writer.core import Core
+from popmq_server.embedded.writer.lone import Lone
 from popmq_server.embedded.writer.writer import Writer
 from tests.wire.stubs import CALL_S
 
@@ -35,6 +36,7 @@ class Gate:
             self._count(submitted=1)
 
         monkeypatch.setattr(Core, "run", gated)
+        monkeypatch.setattr(Lone, "run", lambda *_: None)  # with a journal too, each command enters the writer thread
         monkeypatch.setattr(Writer, "submit", counted)
 
     def _count(self, submitted: int = 0, entered: int = 0) -> None:

@@ -146,6 +146,10 @@ class TopicNames(Query[dict[int, str]], Own["TopicNames"], entries="topic_ids"):
     topic_ids: tuple[int, ...]
 
 
+class Fold(Command[None], Own["Fold"], lane=LANE_ACK):
+    """Makes the data file have all that was answered so far: before another thread or process reads it."""
+
+
 class StoreUse(NamedTuple):
     """Used pages of the data file, and records in quarantine."""
 
@@ -326,6 +330,7 @@ EveryOwn = (
     | CountChecks
     | DiscardPiece
     | FindDeadLetters
+    | Fold
     | Listen
     | LookUpPiece
     | NextOffsets

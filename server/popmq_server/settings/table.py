@@ -9,6 +9,7 @@ from popmq_server.options import (
     CONNECTIONS_PER_ADDRESS,
     ENGINES,
     HOST,
+    JOURNAL_MODES,
     LOG_FORMATS,
     LOG_LEVELS,
     MEMBER_CONNECTIONS,
@@ -180,6 +181,14 @@ SETTINGS = (
         "full: an OK is on disk; meta: a power cut may lose the last commit, the store stays consistent; none: a power "
         "cut may lose what the system had not written, and may damage the store; a killed process never loses anything",
         "full",
+        engines=_EMBEDDED,
+    ),
+    _choice(
+        "journal",
+        JOURNAL_MODES,
+        "on: small commits are appended to a file, with one sync, and written to the data file each second; off: each "
+        "commit is written to the data file. An OK promises the same",
+        "off",
         engines=_EMBEDDED,
     ),
     _choice("transport", TRANSPORTS, "the HTTP/2 implementation: python (PopMQ's own) or grpcio; auto: python", "auto"),

@@ -15,6 +15,7 @@ from popmq_server.contract import commands as ask
 from popmq_server.embedded.loop import long_poll as lots
 from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.loop.parked_pulls import ParkedPulls
+from popmq_server.embedded.operations import Fold
 from popmq_server.embedded.rules.pulling import pull as pulls
 from popmq_server.embedded.store.keys import CQ_KEY
 from popmq_server.errors import Refused
@@ -242,12 +243,14 @@ async def test_a_hole_is_stepped_over_while_the_request_waits(broker: EmbeddedEn
     for number in range(4):
         await sent(broker, f"m{number}")  # m0 and m2 in queue 0
     key = CQ_KEY.pack(broker._core.state.ids["t", "t"], 0, 0)
+    await broker.execute(Fold())
     kv = broker.store.begin()
     raw = bytes(kv.get("cq", key) or b"")
     kv.delete("cq", key)
     kv.commit()
     assert texts(await held(broker)) == ["m2"]
     assert (await held(broker, wait_ms=0)).status == "OFFSET_FOUND_NULL"
+    await broker.execute(Fold())
     kv = broker.store.begin()
     kv.put("cq", key, raw)
     kv.commit()

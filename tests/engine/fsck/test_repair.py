@@ -16,12 +16,13 @@ from popmq_server.embedded.store.datafile.layout import NUMBER
 from popmq_server.embedded.store.folder import (
     DAMAGED_FILE,
     DATA_FILE,
+    JOURNAL_FILE,
     LMDB_LOCK_FILE,
     LOCK_FILE,
 )
 from popmq_server.embedded.store.keys import U32, U64
 from popmq_server.errors import StartError
-from tests.engine.rig import DAY, Rig, bodies, numbered
+from tests.engine.rig import DAY, Journaled, Rig, bodies, numbered
 from tests.engine.traffic.data_files import PAGE, database, first_leaf, quarantine
 
 
@@ -250,3 +251,57 @@ def test_a_repair_quarantines_a_message_whose_position_is_beyond_the_log(folder:
     numbers = rig.numbers("ga", "a")
     assert (numbers.quarantined, numbers.dropped) == (1, 0)
     rig.core.close()
+
+
+# ── The journal of a broker that was killed ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """A broker that was killed: messages a and b are in its data file, c, and d in one record each of its journal."""
+    rig = Journaled(tmp_path / "killed")
+    rig.pair()
+    rig.send("a", "b")
+    rig.store.fold()
+    rig.send("c")
+    rig.send("d")
+    rig.abandon()
+    return tmp_path / "killed"
+
+
+def received(folder: Path) -> list[str]:
+    rig = Rig(folder)
+    found = bodies(rig.pop())
+    assert rig.findings() == []
+    rig.core.close()
+    return found
+
+
+def test_a_repair_keeps_what_the_journal_has(killed: Path) -> None:
+    repaired = repair_folder(killed)
+    assert repaired.told == []
+    assert (killed / f"{repaired.damaged}.journal").exists()
+    assert received(killed) == ["a", "b", "c", "d"]
+
+
+def test_a_repair_keeps_the_part_of_a_damaged_journal_before_the_damage(killed: Path) -> None:
+    raw = bytearray((killed / JOURNAL_FILE).read_bytes())
+    second = raw.index(b"PMQJ", 1)
+    (killed / JOURNAL_FILE).write_bytes(bytes(raw[:second]) + bytes(raw[second:]).replace(b"d", b"e", 1))
+    assert repair_folder(killed).told == []
+    assert received(killed) == ["a", "b", "c"]
+
+
+def test_a_repair_says_that_a_journal_was_damaged_in_its_middle(killed: Path) -> None:
+    raw = bytearray((killed / JOURNAL_FILE).read_bytes())
+    raw[raw.index(b"PMQJ", 1) // 2] ^= 1
+    (killed / JOURNAL_FILE).write_bytes(raw)
+    assert repair_folder(killed).told == ["popmq.journal is damaged: of its commit batches the first 0 are kept"]
+    assert received(killed) == ["a", "b"]
+
+
+def test_a_repair_leaves_out_the_journal_of_another_store(killed: Path, folder: Path) -> None:
+    (folder / JOURNAL_FILE).write_bytes((killed / JOURNAL_FILE).read_bytes())
+    told = repair_folder(folder).told
+    assert told == ["popmq.journal is left out: it does not continue the data file, as far as that can be read"]
+    assert len(left(folder, "a")) == 30

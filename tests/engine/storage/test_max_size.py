@@ -234,7 +234,7 @@ def test_a_limit_beyond_the_address_space_is_refused_and_the_broker_goes_on(make
     assert rig.store.map_bytes == SMALL
     rig.send("b")
     assert bodies(rig.pop()) == ["a", "b"]
-    assert sorted(os.listdir(rig.folder)) == ["popmq.lock", "popmq.mdb", "popmq.mdb-lock"]
+    assert set(os.listdir(rig.folder)) - {"popmq.journal"} == {"popmq.lock", "popmq.mdb", "popmq.mdb-lock"}
 
 
 def test_a_start_with_a_limit_beyond_the_address_space_says_the_cure(tmp_path: Path) -> None:
@@ -261,6 +261,7 @@ def test_a_backup_goes_on_while_the_limit_is_raised_and_has_more_room(make_rig: 
     rig.pair()
     for number in range(100):
         assert send_large(rig, number) == ""
+    rig.store.fold()
     copy = Copy(rig.store)
     data = copy.read()
     number = 0

@@ -9,6 +9,7 @@ from popmq_server.contract.commands import queries
 from popmq_server.embedded import operations
 from popmq_server.embedded.rules.topics import index
 from popmq_server.embedded.rules.topics.chunk import OPEN_BYTES_MAX, OPEN_MS_MAX
+from popmq_server.embedded.store.journal.changes import JournaledTransaction
 from popmq_server.embedded.store.keys import U64
 from popmq_server.embedded.store.lmdb import Transaction
 from tests.engine.conftest import MakeRig
@@ -111,6 +112,7 @@ def test_a_commit_that_fails_leaves_the_chunk_as_it_was(rig: Rig) -> None:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Transaction, "commit", die)
+        patched.setattr(JournaledTransaction, "commit", die)
         with pytest.raises(KeyboardInterrupt):
             rig.send("lost")
     rig.crash()

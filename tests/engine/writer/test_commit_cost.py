@@ -11,7 +11,7 @@ SEND_MAX, POP_MAX, ACK_MAX = 500, 766, 589
 
 
 @pytest.fixture
-def busy(rig: Rig) -> Rig:
+def busy(unjournaled: None, rig: Rig) -> Rig:
     """A broker that has run each command before, so that first-time work is not counted."""
     rig.pair()
     rig.send(*numbered("m", 8))

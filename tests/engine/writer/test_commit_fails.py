@@ -145,7 +145,7 @@ def test_an_error_in_the_measurement_of_the_room_leaves_no_transaction_open(
 
 
 @pytest.mark.mechanism("D.12")
-def test_a_disk_that_takes_nothing_answers_unavailable_and_is_asked_again_later(rig: Rig) -> None:
+def test_a_disk_that_takes_nothing_answers_unavailable_and_is_asked_again_later(unjournaled: None, rig: Rig) -> None:
     rig.pair()
     rig.send("a")
     rows = rig.pop(1, invisible_ms=1000)
@@ -202,7 +202,9 @@ def test_a_poisoned_command_fails_alone(
     assert rig.findings() == []
 
 
-def test_a_put_that_finds_the_map_full_refuses_its_command_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_put_that_finds_the_map_full_refuses_its_command_alone(
+    unjournaled: None, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(core.HANDLERS, Poison, lambda tx, command: tx.kv.put("rq", b"x", b"x"))
     rig.pair()
     with failing_put(1):
@@ -234,7 +236,7 @@ def test_a_lease_that_cannot_be_revived_waits_and_the_others_do_not(rig: Rig, mo
 
 
 @pytest.mark.mechanism("S2.60")
-def test_a_pop_of_an_aborted_transaction_has_no_effect(rig: Rig) -> None:
+def test_a_pop_of_an_aborted_transaction_has_no_effect(unjournaled: None, rig: Rig) -> None:
     rig.pair()
     rig.send("a")
     commit = Transaction.commit

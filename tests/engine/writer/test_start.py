@@ -213,6 +213,7 @@ def test_a_restart_changes_nothing(rig: Rig) -> None:
     rig.extend(rows[3:], 5 * SECOND)
     rig.release(rows[1:2], delay_ms=SECOND)
     rig.reject(rows[2:3])
+    rig.restart()  # the format number says no more that a journal is in use
     before = {name: rig.read(name) for name in ("ck", "due", "poff", "stat", "rq", "own", "tok", "meta")}
     for _ in range(3):
         rig.restart()

@@ -224,7 +224,7 @@ def test_the_next_batch_is_gathered_like_the_first() -> None:
         assert gathering.arrived(GATHER_BYTES_MAX - 1)
         assert gathering.turned()
         assert not gathering.turned()
-        gathering.taken(all_=True)
+        gathering.taken(2, all_=True)
         assert not gathering.done
 
 
@@ -233,7 +233,7 @@ def test_commands_that_a_full_batch_left_need_no_turn() -> None:
     gathering.arrived(0)
     while gathering.turned():
         pass
-    gathering.taken(all_=False)
+    gathering.taken(2, all_=False)
     assert gathering.done
 
 
@@ -299,3 +299,21 @@ def test_a_writer_that_stops_answers_what_is_being_gathered(turned: Office) -> N
     turned.writer.submit(sending("a"), "a")
     turned.writer.stop()
     assert turned.groups == [["a"]]
+
+
+def test_after_a_lone_command_the_next_one_waits_for_no_further_turn() -> None:
+    gathering = Gathering()
+    gathering.arrived(0)
+    assert gathering.turned(), "the first one may be followed by others"
+    assert not gathering.turned()
+    gathering.taken(1, all_=True)
+    gathering.arrived(0)
+    assert not gathering.turned()
+
+
+def test_after_a_lone_command_two_that_come_in_one_turn_are_gathered() -> None:
+    gathering = Gathering()
+    gathering.taken(1, all_=True)
+    gathering.arrived(0)
+    gathering.arrived(0)
+    assert gathering.turned()

@@ -12,6 +12,7 @@ from popmq_server.embedded.loop import long_poll
 from popmq_server.embedded.rules.delivery import token_pop
 from popmq_server.embedded.state import space
 from popmq_server.embedded.store import lmdb as storage
+from popmq_server.embedded.store.journal.changes import JournaledTransaction
 from popmq_server.embedded.store.store import Store
 from popmq_server.embedded.writer import admitted, core
 from popmq_server.errors import RETRYABLE, CommitFailed
@@ -184,6 +185,7 @@ def unavailable(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
         raise CommitFailed("an fsync failed")
 
     patch.setattr(storage.Transaction, "commit", fail)
+    patch.setattr(JournaledTransaction, "commit", fail)
     return send(shop)
 
 

@@ -12,6 +12,7 @@ from popmq_server.clock import FakeClock
 from popmq_server.contract.commands import Send, UpdateTopic
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store import lmdb as storage
+from popmq_server.embedded.store.journal.changes import JournaledTransaction
 from popmq_server.embedded.writer import core
 from popmq_server.embedded_broker import EmbeddedBroker
 from tests.wire import world as worlds
@@ -155,14 +156,16 @@ def fail_after(
 def test_a_large_request_that_finds_no_room_in_the_map_is_refused_alone(
     world: World, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put = storage.Transaction.put
+    for kind in (storage.Transaction, JournaledTransaction):
 
-    def full(self: storage.Transaction, name: str, key: bytes, value: bytes) -> None:
-        if name == "log" and len(value) > 500_000:
-            raise storage.MapFull
-        put(self, name, key, value)
+        def full(
+            self: Any, name: str, key: bytes, value: bytes, put: Callable[[Any, str, bytes, bytes], None] = kind.put
+        ) -> None:
+            if name == "log" and len(value) > 500_000:
+                raise storage.MapFull
+            put(self, name, key, value)
 
-    monkeypatch.setattr(storage.Transaction, "put", full)
+        monkeypatch.setattr(kind, "put", full)
     large = pb.SendRequest(topic="flights", messages=[pb.Message(body=b"x" * 600_000)])
     goods = good(world)
     made = together(gate, world.stubs, [*goods[1:4], (world.stubs.broker.Send, large), *goods[4:]])

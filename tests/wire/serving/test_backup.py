@@ -293,6 +293,7 @@ def test_a_commit_that_finds_no_room_ends_the_copy(tmp_path: Path, monkeypatch: 
 
     with monkeypatch.context() as patch:
         patch.setattr("popmq_server.embedded.store.lmdb.Transaction.commit", full)
+        patch.setattr("popmq_server.embedded.store.journal.changes.JournaledTransaction.commit", full)
         rig.commit(sending("x"))
     with pytest.raises(DiskFault, match="found no room"):
         rest(copy)

@@ -14,7 +14,7 @@ from harness.broker_process import ROOT, BrokerProcess
 from popmq_cli.broker.serve import serve
 from popmq_http2.frames import ENHANCE_YOUR_CALM
 from popmq_server.clock import FakeClock
-from popmq_server.options import TRANSPORT, Options
+from popmq_server.options import JOURNAL, TRANSPORT, Options
 from popmq_server.process.reloading import Reload
 from popmq_server.process.serving import Serving
 from popmq_server.protocols.access.known_keys import Keys
@@ -24,6 +24,7 @@ from tests.http2.frame_client import FrameClient
 from tests.wire.access.signing import KEYS, write_keys
 
 OTHER_TRANSPORT = "python" if TRANSPORT == "grpcio" else "grpcio"
+OTHER_JOURNAL = "off" if JOURNAL == "on" else "on"
 #: For each setting a value that is not its default, as a flag and a variable name it, and in the file.
 VALUES = {
     "engine": ("rocketmq", '"rocketmq"'),
@@ -43,6 +44,7 @@ VALUES = {
     "console_host": ("::1", '"::1"'),
     "max_size": ("20GiB", '"20GiB"'),
     "sync": ("meta", '"meta"'),
+    "journal": (OTHER_JOURNAL, f'"{OTHER_JOURNAL}"'),
     "transport": (OTHER_TRANSPORT, f'"{OTHER_TRANSPORT}"'),
     "connections_per_address": ("5", "5"),
     "namesrv": ("10.0.0.1:9876,[::1]:9876", '["10.0.0.1:9876", "[::1]:9876"]'),

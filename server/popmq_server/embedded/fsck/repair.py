@@ -20,6 +20,7 @@ from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from popmq_server.embedded.fsck.check import CHECK_MAP_BYTES, check
+from popmq_server.embedded.fsck.repair_journal import add_journal, put_aside
 from popmq_server.embedded.state import loading
 from popmq_server.embedded.state.rows import LITE_NAME
 from popmq_server.embedded.state.state import State
@@ -38,7 +39,8 @@ from popmq_server.embedded.store.folder import (
     name_for_damaged,
     sync_folder,
 )
-from popmq_server.embedded.store.formats import FORMAT, readable
+from popmq_server.embedded.store.formats import FORMAT, JOURNALED, readable
+from popmq_server.embedded.store.journal.folding import FORMAT_ROW, IDENTITY_ROW
 from popmq_server.embedded.store.keys import (
     DUE_KEY,
     LITE_INDEX,
@@ -49,7 +51,7 @@ from popmq_server.embedded.store.keys import (
 )
 from popmq_server.embedded.store.lmdb import DiskFault, MapFull, Transaction, refused_by_system
 from popmq_server.embedded.store.row_formats import Record, RowReader
-from popmq_server.embedded.store.store import FORMAT_ROW, Store, reading
+from popmq_server.embedded.store.store import Store, reading
 from popmq_server.embedded.store.table import Item
 from popmq_server.errors import CommitFailed, StartError, UnreadableRow
 from popmq_server.values.limits import (
@@ -97,7 +99,9 @@ def repair_folder(folder: pathlib.Path) -> Repaired:
         except (MapFull, DiskFault, CommitFailed, OSError) as error:
             why = refused_by_system(error)[1] or repr(error)
             raise StartError(f"the new store cannot be written, {DATA_FILE} is as it was: {why}") from error
-        return Repaired(told, _swap(folder, data, beside / DATA_FILE))
+        damaged = _swap(folder, data, beside / DATA_FILE)
+        put_aside(folder, damaged)
+        return Repaired(told, damaged)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
         lock.close()
@@ -134,6 +138,7 @@ def _rebuild(data: pathlib.Path, beside: pathlib.Path) -> Iterator[str]:
     try:
         _refuse_later(data, store.page_bytes)
         yield from _fill(store, data)
+        yield from add_journal(store, data)
         yield from _drop_unreadable_checkpoints(store)
         yield from _drop_lost_leases(store)
         yield from _mend_unreadable_rows(store)
@@ -155,8 +160,9 @@ def _refuse_later(data: pathlib.Path, page_bytes: int) -> None:
     with open(data, "rb") as file:
         rows = [found for found in rescue(file.fileno(), page_bytes, "meta") if not isinstance(found, str)]
     for _, key, value in rows:
-        if key == FORMAT_ROW and FORMAT < int.from_bytes(value, "big") <= _LATER_FORMATS_MAX:
-            readable(str(data.parent), int.from_bytes(value, "big"))
+        number = int.from_bytes(value, "big") & ~JOURNALED
+        if key == FORMAT_ROW and FORMAT < number <= _LATER_FORMATS_MAX:
+            readable(str(data.parent), number)
 
 
 def _fill(store: Store, data: pathlib.Path) -> Iterator[str]:
@@ -172,7 +178,7 @@ def _fill(store: Store, data: pathlib.Path) -> Iterator[str]:
             if name not in keys.DATABASES or not key:
                 yield f"database {name!r} is unknown: its entry {key.hex()} is left out"
                 continue
-            if name == "lidx" or (name == "meta" and key in (LITE_INDEX, FORMAT_ROW)):
+            if name == "lidx" or (name == "meta" and key in (LITE_INDEX, FORMAT_ROW, IDENTITY_ROW)):
                 continue  # entries of `lidx` may be missing: the next start builds it again
             if checked and not checksums.is_bare(name, key):
                 row = yield from _without_checksum(name, key, value)

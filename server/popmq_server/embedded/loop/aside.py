@@ -20,6 +20,7 @@ from popmq_server.contract.commands import (
 )
 from popmq_server.contract.commands.inspection import DeadLetterReasons, ReasonNumbers, ReasonsFound
 from popmq_server.contract.engine import Commands
+from popmq_server.embedded.operations import Fold
 from popmq_server.embedded.rules.inspect import dead_reasons, search
 from popmq_server.embedded.rules.inspect.search import END, Scope
 from popmq_server.embedded.store.lmdb import Transaction
@@ -56,6 +57,7 @@ class Aside:
     async def search(self, asked: Search) -> Searched:
         """One page of a search."""
         scope = await self._scope(asked)
+        await self.fold()
         rows, looked_at, at = list[ReadRow](), 0, _position(asked.at, scope)
         async with self._calls:
             for _ in range(PIECES_MAX):
@@ -75,6 +77,7 @@ class Aside:
             (numbers,) = await self._engine.ask(queries.Topics(name=name))
         except Refused:
             raise topic_not_found(name, "group") from None  # the request names no topic
+        await self.fold()
         _, least, stop = numbers.queues[0]
         topic_id, sums, looked_at, at = numbers.topic.topic_id, dict[str, ReasonNumbers](), 0, least
         if asked.at:
@@ -88,6 +91,11 @@ class Aside:
                 found = await self._run(dead_reasons.count, topic_id, at, stop, asked.topic, sums)
                 looked_at, at = looked_at + found.looked_at, found.at
         return ReasonsFound(list(sums.values()), looked_at, str(at) if at < stop else "")
+
+    async def fold(self) -> None:
+        """Asks the writer for a fold, after which a read transaction sees all that was answered."""
+        if self._store.folding is not None:
+            await self._engine.execute(Fold())
 
     async def _scope(self, asked: Search) -> Scope:
         """Where a search looks. Refuses a retry topic, whose entries are in no queue."""

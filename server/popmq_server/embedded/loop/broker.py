@@ -5,6 +5,7 @@ close   (the server has closed its ports) → wake the parked → writer drains 
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import AsyncGenerator, Coroutine
@@ -106,7 +107,9 @@ class EmbeddedEngine(InPieces):
         self.metrics = metrics
         self._loop = asyncio.get_running_loop()
         named = not isinstance(options.max_size, Unnamed)
-        store = Store(options.data, options.max_size, options.sync, named=named, note_faults=note_faults)
+        journaled = options.journal == "on"
+        limit, sync = options.max_size, options.sync
+        store = Store(options.data, limit, sync, named=named, note_faults=note_faults, journaled=journaled)
         super().__init__(store)
         self._core = Core(store, clock)
         metrics.watch_jobs(job.name for job in self._core.timetable.jobs)
@@ -120,7 +123,8 @@ class EmbeddedEngine(InPieces):
         self.consumers: Consumers = Consumers(clock, self)
         self.producers = Producers(self._tell_listened, self._count_check)
         self._listened: frozenset[str] | None = frozenset()
-        self._writer = Writer[Ticket](self._core, clock, self._deliver, self._failed, self._loop.call_soon)
+        here = self._delivered_here if journaled else None
+        self._writer = Writer[Ticket](self._core, clock, self._deliver, self._failed, self._loop.call_soon, here)
         self._admitted = Admitted()
         self._topics: dict[int, str] = {}  # names by id, never removed: ids are not reused
         self.failed: asyncio.Future[BaseException] = self._loop.create_future()
@@ -131,6 +135,11 @@ class EmbeddedEngine(InPieces):
         """Called on the writer thread; schedules one loop callback for the whole commit."""
         self.metrics.committed(_numbers_of(committed))
         self._loop.call_soon_threadsafe(self._answer, tickets, committed)
+
+    def _delivered_here(self, tickets: list[Ticket], committed: Committed) -> None:
+        """Called on the event loop's thread, for a command that ran there."""
+        self.metrics.committed(_numbers_of(committed))
+        self._answer(tickets, committed)
 
     def _answer(self, tickets: list[Ticket], committed: Committed) -> None:
         """Resolves the futures of one commit batch, then wakes the waiters that have to look again."""
@@ -371,9 +380,12 @@ class EmbeddedEngine(InPieces):
         self.metrics.checks.inc()
         return self._submit(CountChecks(((check.transaction, check.number),)))
 
-    def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
+    async def backup(self, bytes_per_s: int) -> AsyncGenerator[Piece, None]:
         """Streams a copy of the store; the writer continues."""
-        return backup(self.store, bytes_per_s, self._used_pages)
+        await self._aside.fold()
+        async with contextlib.aclosing(backup(self.store, bytes_per_s, self._used_pages)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def _used_pages(self) -> int:
         return (await self.run(StoreState())).pages

@@ -71,6 +71,9 @@ PENDING_MIN = 32
 #: The minimum while room is low, as a share of the map; and the bytes that one batch may store.
 PENDING_SHARE, BATCH_BYTES = 1 / 64, 32 << 20
 
+#: What the changes that are only in the journal may take of the map: this share, and at most this many bytes.
+UNFOLDED_SHARE, UNFOLDED_MAX = 1 / 8, 64 << 20
+
 #: Bytes of a retry entry, with its row of history and its pin, besides its reason.
 ENTRY_BYTES = 256
 #: Bytes that a message takes in the log and its indexes besides its own.
@@ -201,6 +204,14 @@ class Space:
         if self.tight or self._was_short:
             return fill.pending >= PENDING_MIN * self._store.page_bytes
         return fill.pending >= map_bytes * PENDING_SHARE and fill.free < self._leaves()[STORE] + BATCH_BYTES
+
+    def unfolded_bytes(self) -> int:
+        """Bytes of the map that commit batches may take before a fold (journal/folding.py); 0 unless twice as much is
+        there beside what sends leave free: where room is scarce, pages and disk are counted after each batch.
+        """
+        most = min(int(self._store.map_bytes * UNFOLDED_SHARE), UNFOLDED_MAX)
+        spare = self._fill.free - self._leaves()[STORE] >= 2 * most
+        return most if spare and self._fill.disk_free >= 2 * DISK_FREE_STORE else 0
 
     def room(self, kv: Transaction, holder: Callable[[], str], *, shut: bool = False) -> Room:
         """The room of a transaction. `holder`: names a group that could free some. `shut`: a commit just found no room.

@@ -60,7 +60,7 @@ class Tx:
         `wall_ms`: the machine's clock, for delivery times given as wall time; None: the same as `now_ms`.
         """
         self.state = state
-        self.kv = store.begin()
+        self.kv = store.begin_batch()
         state.read_through(self.kv)
         self.now_ms = now_ms
         #: Bytes that may still be written: space.py.

@@ -32,6 +32,8 @@ DATA_FILE = "popmq.mdb"
 #: LMDB's own, with its table of readers.
 LMDB_LOCK_FILE = DATA_FILE + "-lock"
 LOCK_FILE = "popmq.lock"
+#: Changes that the data file does not have yet (journal/).
+JOURNAL_FILE = "popmq.journal"
 #: An unfinished compacted copy (compact.py); one left by an interrupted run is useless.
 COMPACT_FILE = "popmq.mdb.compact"
 #: The store that a repair writes (repair.py), and the file that it replaced; that of a second repair ends in `.1`.
@@ -49,6 +51,7 @@ OUR_FILES = {
     DAMAGED_FILE,
     HISTORY_FILE,
     HISTORY_NEW_FILE,
+    JOURNAL_FILE,
 }
 
 #: The limit of the system for one file, in words.

@@ -43,6 +43,10 @@ FORMATS = (
     Format(3, "history: rows of neighbours in one value (history_rows.py)"),
     Format(4, "each row has a checksum (checksums.py); only a new store has this format"),
 )
+#: Added to the number while changes may be in the journal only (journal/folding.py): an earlier release, which would
+#: not look there, then refuses the store. A broker that stops takes it away. It is less than 256, so that a repair by
+#: an earlier release refuses the store too.
+JOURNALED = 1 << 7
 #: The format of a new store.
 FORMAT = FORMATS[-1].number
 #: Since this format rows have checksums. An older store gets none, since all its rows would have to be rewritten;
@@ -61,7 +65,8 @@ def newest(number: int) -> int:
 
 
 def readable(folder: str, number: int) -> int:
-    """Returns the number of a store if this release reads it. Raises StartError."""
+    """Returns the number of a store, without JOURNALED, if this release reads it. Raises StartError."""
+    number &= ~JOURNALED
     if number not in {known.number for known in FORMATS}:
         raise StartError(
             f"{folder} has store format {number}, this release reads formats {FORMATS[0].number} to {FORMAT}: "

@@ -10,14 +10,14 @@ import itertools
 import os
 import pathlib
 from collections.abc import Iterator
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import lmdb
 
 from popmq_server.embedded.store import keys
 from popmq_server.embedded.store.datafile import checksums
 from popmq_server.embedded.store.folder import DATA_FILE
-from popmq_server.errors import StartError
+from popmq_server.errors import CommitFailed, StartError
 
 #: Databases whose new keys are greater than all others: with `append` LMDB fills a page before it begins the next.
 #: Otherwise it splits a full page in halves, and ascending keys never fill the lower half.
@@ -47,8 +47,17 @@ _TOGETHER = 1024
 
 #: A database as lmdb has it.
 Database: TypeAlias = Any
-#: An error of LMDB.
-LmdbError = lmdb.Error
+#: An environment, and a transaction that others are nested in, as lmdb has them.
+Environment: TypeAlias = Any
+OpenTransaction: TypeAlias = Any
+
+
+class Opened(NamedTuple):
+    """An open data file: its environment, its databases, and those whose rows have no checksum."""
+
+    env: Environment
+    db: dict[str, Database]
+    bare: frozenset[str]
 
 
 class MapFull(Exception):
@@ -74,9 +83,10 @@ def refused_by_system(error: Exception) -> tuple[int, str]:
     return found, f"{said}; {_REFUSED[found]}" if found else ""
 
 
-def _fault(error: lmdb.Error) -> DiskFault:
+def fault_of(error: lmdb.Error | OSError) -> DiskFault:
+    """The error for a write that the system, or LMDB, refused. LMDB does not always say that the disk is full."""
     number, why = refused_by_system(error)
-    return DiskFault(why or str(error), True if number in _FULL else None)
+    return DiskFault(why or str(error), True if number in _FULL else False if isinstance(error, OSError) else None)
 
 
 class Transaction:
@@ -111,7 +121,7 @@ class Transaction:
         if name not in self.bare:
             value = checksums.with_checksum(key, value)
         self.writes += 1
-        try:
+        try:  # as `put_bare`, without its call
             if name in _ASCENDING and self._txn.put(key, value, append=True, db=self._db[name]):
                 return
             self._txn.put(key, value, db=self._db[name])
@@ -119,9 +129,14 @@ class Transaction:
             raise MapFull from error
 
     def put_bare(self, name: str, key: bytes, value: bytes) -> None:
-        """`put` without a checksum: for the rows of checksums.BARE_META."""
+        """Puts a value as it is, without a checksum: for the rows of checksums.BARE_META, and for stored values."""
         self.writes += 1
-        Transaction(self._txn, self._db, bare=frozenset({name})).put(name, key, value)
+        try:
+            if name in _ASCENDING and self._txn.put(key, value, append=True, db=self._db[name]):
+                return
+            self._txn.put(key, value, db=self._db[name])
+        except lmdb.MapFullError as error:
+            raise MapFull from error
 
     def delete(self, name: str, key: bytes) -> bool:
         """Deletes an entry; returns whether it existed."""
@@ -228,15 +243,31 @@ class Transaction:
 
     def commit(self) -> None:
         """Commits, with a sync unless sync is "none". If it raises MapFull or DiskFault, nothing was committed."""
+        self._end()
+
+    def _end(self) -> None:
+        """Commits; a nested transaction becomes part of the one around it."""
         try:
             self._txn.commit()
         except lmdb.MapFullError as error:
             raise MapFull from error
         except lmdb.Error as error:
-            raise _fault(error) from error
+            raise fault_of(error) from error
 
     def abort(self) -> None:
         self._txn.abort()
+
+
+def begin_in(
+    env: Environment, around: OpenTransaction | None = None, *, write: bool = True, views: bool = True
+) -> OpenTransaction:
+    """Begins a transaction, nested in `around` if there is one. Raises CommitFailed if LMDB has given the file up after
+    a failed write.
+    """
+    try:
+        return env.begin(parent=around, write=write, buffers=views)
+    except lmdb.Error as error:
+        raise CommitFailed(f"the store takes no more transactions: {error}") from error
 
 
 class OlderTransaction(Transaction):
@@ -313,7 +344,7 @@ def sync_environment(env: lmdb.Environment) -> None:
     try:
         env.sync(True)
     except lmdb.Error as error:
-        raise _fault(error) from error
+        raise fault_of(error) from error
 
 
 def write_copy(env: lmdb.Environment, handle: int) -> None:
@@ -321,7 +352,7 @@ def write_copy(env: lmdb.Environment, handle: int) -> None:
     try:
         env.copyfd(handle, compact=True)
     except lmdb.Error as error:
-        raise _fault(error) from error
+        raise fault_of(error) from error
 
 
 def copy_environment(folder: pathlib.Path, map_bytes: int, handle: int) -> None:
@@ -334,12 +365,23 @@ def copy_environment(folder: pathlib.Path, map_bytes: int, handle: int) -> None:
         with lmdb.open(path, map_bytes, subdir=False, readonly=True, readahead=False, max_readers=16) as env:
             write_copy(env, handle)
     except lmdb.Error as error:
-        raise _fault(error) from error
+        raise fault_of(error) from error
 
 
-def open_unlocked(path: pathlib.Path) -> lmdb.Environment:
-    """Opens a file that no process writes, for reading only: LMDB makes no lock file."""
-    return lmdb.open(str(path), subdir=False, readonly=True, lock=False, max_dbs=len(keys.DATABASES), readahead=False)
+def open_unlocked(path: pathlib.Path, uncommitted_bytes: int = 0) -> lmdb.Environment:
+    """Opens a file that no process writes, for reading only: LMDB makes no lock file. `uncommitted_bytes`: for a write
+    transaction that is never committed, with so much room; the file stays as it is.
+    """
+    return lmdb.open(
+        str(path),
+        path.stat().st_size + uncommitted_bytes,
+        subdir=False,
+        readonly=not uncommitted_bytes,
+        create=False,
+        lock=False,
+        max_dbs=len(keys.DATABASES),
+        readahead=False,
+    )
 
 
 def existing_databases(env: lmdb.Environment) -> dict[str, Database]:

@@ -11,7 +11,7 @@ import os
 import pathlib
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from popmq_server.embedded.store import keys
@@ -21,6 +21,7 @@ from popmq_server.embedded.store.fault_note import FaultNote
 from popmq_server.embedded.store.folder import (
     DATA_FILE,
     FILE_LIMIT,
+    JOURNAL_FILE,
     LMDB_LOCK_FILE,
     FolderLock,
     NoMapping,
@@ -39,13 +40,18 @@ from popmq_server.embedded.store.formats import (
     readable,
     without_checksums,
 )
+from popmq_server.embedded.store.journal import recovery
+from popmq_server.embedded.store.journal.changes import AS_STORED
+from popmq_server.embedded.store.journal.folding import FORMAT_ROW, Folding
 from popmq_server.embedded.store.lmdb import (
     Database,
     DiskFault,
-    LmdbError,
     MapFull,
     OlderTransaction,
+    Opened,
+    OpenTransaction,
     Transaction,
+    begin_in,
     damage_named,
     damaged,
     existing_databases,
@@ -62,11 +68,8 @@ log = logging.getLogger("popmq.store")
 
 #: Sends, and copies of the whole store, need this much free disk.
 DISK_FREE_SEND = 256 << 20
-
-#: The key of the format number in `meta`.
-FORMAT_ROW = b"format"
-
-
+#: Room for what a check adds to a data file in memory: more than an open transaction may take.
+RECOVERED_BYTES_MAX = 1 << 30
 #: The limit that an operator set, in `meta`. A release that does not know it ignores the row and uses its flag.
 SET_SIZE_ROW = b"max_size"
 
@@ -111,16 +114,28 @@ class Store:
     """
 
     def __init__(
-        self, folder: pathlib.Path, map_bytes: int, sync: str, *, named: bool = True, note_faults: bool = False
+        self,
+        folder: pathlib.Path,
+        map_bytes: int,
+        sync: str,
+        *,
+        named: bool = True,
+        note_faults: bool = False,
+        journaled: bool = False,
     ) -> None:
         """`map_bytes`: the limit of the data file, unless an operator set another one (SetSize). `named`: whether
-        `--max-size` was given. `note_faults`: the process is only a broker (fault_note.py). Raises StartError: in use,
-        not a PopMQ folder, another format, damaged, not readable.
+        `--max-size` was given. `note_faults`: the process is only a broker (fault_note.py). `journaled`: commit batches
+        go through a journal (journal/folding.py). Raises StartError: in use, not a PopMQ folder, another format,
+        damaged, not readable.
         """
         self.folder = folder
         self._limit(map_bytes, largest_file())
         self.still = threading.Lock()  # held by other threads that read the map, and to move or close it
         self.sync = sync
+        #: Of commit batches; None: each is a commit of LMDB.
+        self.folding: Folding | None = None
+        #: Begins the transaction of a commit batch. Raises CommitFailed.
+        self.begin_batch: Callable[[], Transaction] = self.begin
         self._named = map_bytes if named else 0
         self._set_size: SetSize | None = None
         self._lock = lock_folder(folder)
@@ -141,6 +156,7 @@ class Store:
                 self._check_pages()
                 self._take_set_size()
                 self._db = self._open_databases()
+                self._recover()
                 self._check_size()
                 if self.limited_by == FILE_LIMIT:
                     log.warning(
@@ -153,6 +169,9 @@ class Store:
             opened.close()
             self._lock.close()
             raise
+        if journaled:
+            self.folding = Folding(folder, Opened(self._env, self._db, self._bare), sync)
+            self.begin_batch = self.folding.begin
         #: Running copies: they prevent the reuse of freed pages.
         self.copies: list[Reader] = []
         self.reserve = Reserve(folder, wanted=sync != "none")
@@ -198,6 +217,18 @@ class Store:
             self._format = _read_format(self.folder, txn.get(FORMAT_ROW, db=meta))
             self._bare = without_checksums(self._format)
             return {name: self._env.open_db(name.encode(), txn=txn) for name in keys.DATABASES}
+
+    def _recover(self) -> None:
+        """Makes the changes that a crashed broker left in the journal (journal/recovery.py)."""
+        try:
+            recovery.recover(self.folder, Opened(self._env, self._db, self._bare), self._format)
+        except MapFull as full:
+            raise StartError(
+                f"the map of {self.folder / DATA_FILE} has no room for what {JOURNAL_FILE} has: name a larger "
+                f"{self.limited_by}"
+            ) from full
+        except DiskFault as fault:
+            raise StartError(f"{self.folder} cannot be used: {fault}") from fault
 
     def _check_size(self) -> None:
         """Refuses a limit below the bytes in use, as `SetMaxSize` does: nothing could be freed, which takes pages."""
@@ -276,16 +307,30 @@ class Store:
         """All damage of the pages, as sentences. Call it only while no transaction writes."""
         return walk.faults(self._file, self.page_bytes)
 
-    def begin(self, write: bool = True, *, views: bool = True) -> Transaction:
-        """Begins a transaction; reads of a write transaction see its own puts. Without `views` it returns copies: for
-        the scan at start, where a view of a small value costs more than a copy. Raises CommitFailed if LMDB has given
-        the file up after a failed write.
+    def begin_as_stored(self) -> Transaction:
+        """Begins a transaction that reads and puts values as they are stored, with their checksums: for a repair."""
+        return Transaction(begin_in(self._env), self._db, bare=AS_STORED)
+
+    @property
+    def unfolded(self) -> bool:
+        """Whether commit batches have changes that are not in the data file yet."""
+        return self.folding is not None and self.folding.unfolded
+
+    def fold(self) -> None:
+        """Makes the data file have all changes. Raises MapFull, DiskFault; then it is as before. Only between two
+        transactions, by the thread that begins them.
         """
-        try:
-            txn = self._env.begin(write=write, buffers=True) if views else self._env.begin(write=write, buffers=False)
-        except LmdbError as error:
-            raise CommitFailed(f"the store takes no more transactions: {error}") from error
-        return Transaction(txn, self._db, views, self._bare)
+        if self.folding is not None:
+            self.folding.fold()
+
+    def begin(self, write: bool = True, *, views: bool = True) -> Transaction:
+        """Begins a transaction beside those of commit batches, after a fold; reads of a write transaction see its own
+        puts. Without `views` it returns copies: for the scan at start, where a view of a small value costs more than a
+        copy. Raises CommitFailed if LMDB has given the file up after a failed write.
+        """
+        if self.folding is not None and (write or self.folding.thread == threading.get_ident()):
+            self.folding.fold()  # other threads read what the last fold committed
+        return Transaction(begin_in(self._env, write=write, views=views), self._db, views, self._bare)
 
     def used_pages(self, tx: Transaction) -> int:
         """Pages with data, of all databases."""
@@ -358,8 +403,10 @@ class Store:
         """
         self.end_copies("the broker is stopping")
         try:
+            if self.folding is not None:
+                self.folding.close()
             sync_environment(self._env)
-        except DiskFault as fault:
+        except (DiskFault, MapFull) as fault:
             raise CommitFailed(f"the last sync failed: {fault}") from fault
         finally:
             os.close(self._file)
@@ -388,6 +435,16 @@ class ReadOnlyStore:
             _check_free_list(folder, int(self._env.stat()["psize"]))
             self._bare = without_checksums(_read_format(folder, meta_row(self._env, FORMAT_ROW)))
             self._db = existing_databases(self._env)
+            changes = recovery.unmade(folder, Opened(self._env, self._db, self._bare))
+            self._recovered: OpenTransaction | None = None
+            if changes:
+                self._env.close()  # lmdb opens a file once in a process
+                self._env = open_unlocked(folder / DATA_FILE, uncommitted_bytes=RECOVERED_BYTES_MAX)
+                opened.callback(self._env.close)
+                self._db = existing_databases(self._env)
+                self._recovered = begin_in(self._env)
+                opened.callback(self._recovered.abort)
+                recovery.make_all(Transaction(self._recovered, self._db, bare=AS_STORED), changes)
             self._opened = opened.pop_all()
 
     def page_faults(self) -> Iterator[str]:
@@ -396,7 +453,9 @@ class ReadOnlyStore:
             yield from walk.faults(file.fileno(), int(self._env.stat()["psize"]))
 
     def begin(self, *, write: bool, views: bool) -> Transaction:
-        """A read transaction."""
+        """A read transaction. It sees what the journal has, too."""
+        if self._recovered is not None:
+            return OlderTransaction(begin_in(self._env, self._recovered, views=views), self._db, views, self._bare)
         txn = self._env.begin(write=write, buffers=True) if views else self._env.begin(write=write, buffers=False)
         return OlderTransaction(txn, self._db, views, self._bare)
 

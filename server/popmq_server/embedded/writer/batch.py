@@ -110,11 +110,14 @@ class TooManyPoisoned(Exception):
 
 
 class Poisoned(Exception):
-    """A command wrote and then raised: the transaction cannot be used. None: several that were run as one."""
+    """A command wrote and then raised: the transaction cannot be used. None: several that were run as one.
 
-    def __init__(self, index: int | None) -> None:
+    `full`: a put met a full map.
+    """
+
+    def __init__(self, index: int | None, *, full: bool = False) -> None:
         super().__init__(index)
-        self.index = index
+        self.index, self.full = index, full
 
 
 # ── The message bytes of answers ─────────────────────────────────────────────────────────────────────────────────────

@@ -80,6 +80,7 @@ from popmq_server.embedded.writer.batch import (
     must_wait,
     refusal_of,
 )
+from popmq_server.embedded.writer.folds import Folds
 from popmq_server.embedded.writer.nearly_full import InParts
 from popmq_server.errors import (
     FREE_DISK,
@@ -202,9 +203,6 @@ BY_WRITER = (
     | own.StoreState.by(stats.store)
 )
 
-#: A type checker refuses this line while an operation of the engine's own has no handler.
-COMPLETE: Handled[own.EveryOwn] = BY_WRITER
-
 HANDLERS: Final = BY_WRITER.handlers
 
 
@@ -221,6 +219,7 @@ class Core:
         self.state = State()
         self.next_due_ms: int | None = None
         self.space = space.Space(store)
+        self.folds = Folds(store, clock, self.after_fault)
         self._reporter = Reporter()
         try:
             self._load()
@@ -276,7 +275,9 @@ class Core:
         """
         batch = Batch(commands)
         order = sorted(range(len(commands)), key=batch.lane)
-        if ask.SetMaxSize in map(type, commands):
+        if self.store.folding is not None:
+            self.folds.if_due()
+        if not _BETWEEN.isdisjoint(map(type, commands)):
             order = self._between(batch, order)
         began = stopwatch()
         shut = False
@@ -291,24 +292,23 @@ class Core:
         return InParts(self, batch).run(order, shut)._replace(seconds=stopwatch() - began)
 
     def _between(self, batch: Batch, order: list[int]) -> list[int]:
-        """Runs SetMaxSize commands, for which no transaction may be open; returns the indexes of the others."""
-        others = []
+        """Runs the commands for which no transaction may be open; returns the indexes of the others."""
         for index in order:
             command = batch.commands[index]
-            if isinstance(command, ask.SetMaxSize):
-                try:
+            try:
+                if isinstance(command, ask.SetMaxSize):
                     self._set_max_size(command)
-                except Refused as refused:
-                    batch.results[index] = refused.with_traceback(None)
-            else:
-                others.append(index)
-        return others
+                elif isinstance(command, own.Fold):
+                    self.folds.demanded(command)
+            except Refused as refused:
+                batch.results[index] = refused.with_traceback(None)
+        return [index for index in order if type(batch.commands[index]) not in _BETWEEN]
 
     def _set_max_size(self, command: ask.SetMaxSize) -> None:
         """Sets the map size. A failure changes nothing. Raises Refused, CommitFailed."""
         try:
             _set_map_size(self.store, command.size)
-        except DiskFault as fault:
+        except (MapFull, DiskFault) as fault:
             self.after_fault(fault)
             raise NoRoom("the disk is full: the new limit could not be stored", FREE_DISK) from None
         self.space.look_again()
@@ -328,17 +328,22 @@ class Core:
                 return committed._replace(failures=failures)
             except Poisoned as poisoned:
                 tx.abort()
+                if poisoned.full and self.folds.make_room():
+                    continue
                 batch.leave_out(poisoned, order)
                 poisoned_count += 1
                 if poisoned_count > POISONED_MAX:
                     raise TooManyPoisoned from None
             except jobs.JobFailed as failure:
                 tx.abort()
+                if failure.full and self.folds.make_room():
+                    continue
                 failures += timetable.report(failure)
                 failure.job.failed(failure, tx.now_ms)
-            except BaseException:
+            except BaseException as error:
                 tx.abort()
-                raise
+                if not isinstance(error, MapFull) or not self.folds.make_room():
+                    raise
 
     def _begin_with_room(self, shut: bool) -> Tx:
         """Begins a transaction with its Room. If freed pages are needed, makes a commit first that releases them."""
@@ -363,7 +368,11 @@ class Core:
         except BaseException:
             tx.abort()  # a store with an open transaction cannot be closed
             raise
-        return tx
+        if self.store.folding is None or self.folds.allow(0 if shut else self.space.unfolded_bytes()) or shut:
+            return tx
+        tx.abort()
+        self.store.fold()
+        return self._with_room(shut)
 
     def _run(self, tx: Tx, batch: Batch, order: list[int], time: TimesWork) -> Timed:
         """Runs the commands lane by lane. Due jobs run between acks and sends, so an ack in this batch takes effect
@@ -400,7 +409,7 @@ class Core:
             return HANDLERS[type(command)](tx, command)
         except MapFull:
             results[index] = self.space.at_put()
-            raise Poisoned(index) from None
+            raise Poisoned(index, full=True) from None
         except Refused as refused:
             results[index] = refused.with_traceback(None)  # its frames refer to the results
         except Exception:
@@ -448,6 +457,8 @@ class Core:
             tx.kv.commit()
             tx.merge()
             self.next_due_ms = next_due_ms
+            if self.store.folding is not None:
+                self.folds.committed(tx.now_ms)
             self.timetable.committed()
             for sentence in timed.given_up:
                 log.warning("%s", sentence)
@@ -489,5 +500,9 @@ def _set_map_size(store: Store, size: int) -> None:
     log.warning("the limit of the data file is %d bytes now, it was %d; the file has %d", size, before, reached)
 
 
-#: The command that runs between two transactions.
-BY_CORE = ask.SetMaxSize.by(Core._set_max_size)
+#: Commands that run between two transactions.
+BY_CORE = ask.SetMaxSize.by(Core._set_max_size) | own.Fold.by(Folds.demanded)
+_BETWEEN = frozenset(BY_CORE.handlers)
+
+#: A type checker refuses this line while an operation of the engine's own has no handler.
+COMPLETE: Handled[own.EveryOwn] = BY_WRITER | BY_CORE

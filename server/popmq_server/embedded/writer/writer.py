@@ -7,6 +7,7 @@ CPU.
 
 A batch begins when a turn of the event loop brought no further command (`Gathering`). While turns bring more, a batch
 would be small, and the thread would compete with the loop for the interpreter, which it releases in each call of LMDB.
+After a batch of one command the next one is expected to come alone, and begins after the turn that brought it.
 
 See docs/decisions/0003-one-writer-group-commit.md.
 """
@@ -22,6 +23,7 @@ from popmq_server.clock import Clock, wait_until
 from popmq_server.contract.operations import LANE_POP, LANE_SEND, Operation
 from popmq_server.embedded.writer.batch import NEXT_BATCH, Committed
 from popmq_server.embedded.writer.core import Core
+from popmq_server.embedded.writer.lone import Lone
 from popmq_server.errors import unavailable
 
 log = logging.getLogger("popmq.writer")
@@ -61,28 +63,33 @@ class Gathering:
         #: Whether the commands may begin a batch.
         self.done = False
         self._goes_on = self._more = False
-        self._turns = self._bytes = 0
+        self._turns = self._bytes = self._commands = 0
+        #: Whether the last batch was one command: such callers come one after the other.
+        self._one_by_one = False
 
     def arrived(self, size: int) -> bool:
         """Notes a command with `size` bytes of messages. Returns whether `turned` has to be called after this turn."""
         self._more = True
         self._bytes += size
+        self._commands += 1
         begins = not self._goes_on
         self._goes_on = True
         return begins
 
     def turned(self) -> bool:
         """After a turn of the event loop: returns whether it has to be called after the next turn as well."""
-        if self._more and self._turns < GATHER_TURNS_MAX and self._bytes < GATHER_BYTES_MAX:
+        alone = self._one_by_one and self._commands == 1
+        if self._more and not alone and self._turns < GATHER_TURNS_MAX and self._bytes < GATHER_BYTES_MAX:
             self._more = False
             self._turns += 1
             return True
         self._goes_on, self.done, self._turns = False, True, 0
         return False
 
-    def taken(self, *, all_: bool) -> None:
-        """A batch was taken; `all_`: nothing waits any more."""
-        self._bytes = 0
+    def taken(self, count: int, *, all_: bool) -> None:
+        """A batch of so many commands was taken; `all_`: nothing waits any more."""
+        self._bytes = self._commands = 0
+        self._one_by_one = count == 1
         self.done = not all_
 
 
@@ -98,12 +105,16 @@ class Writer(Generic[T]):
         deliver: Deliver[T],
         failed: Callable[[BaseException], None],
         soon: Soon = at_once,
+        here: Deliver[T] | None = None,
     ) -> None:
+        """`here`: delivers the answer of a command that ran on the thread of `soon`; None: none runs there."""
         self._core = core
         self._clock = clock
         self._deliver = deliver
         self._failed = failed
         self._soon = soon
+        self._here = here
+        self._lone = Lone(core)
         self._lanes: tuple[deque[Waiting[T]], ...] = (deque(), deque(), deque())
         self._lock = threading.RLock()
         self._event = threading.Condition(self._lock)
@@ -134,9 +145,23 @@ class Writer(Generic[T]):
         with self._lock:
             if self._gathering.turned():
                 self._soon(self.turned)
-            elif self._asleep and any(self._lanes):
+            elif self._asleep and any(self._lanes) and not self._ran_alone():
                 self._asleep = False
                 self._event.notify_all()
+
+    def _ran_alone(self) -> bool:
+        """Runs the only command that waits on this thread, the event loop's, if it may (lone.py). The writer thread
+        needs the lock to begin anything.
+        """
+        if self._here is None or sum(map(len, self._lanes)) > 1 or self._due() or self._stopping:
+            return False
+        command, ticket = next(filter(None, self._lanes))[0]
+        committed = self._lone.run(command)
+        if committed is None:
+            return False
+        self._take()
+        self._here([ticket], committed)
+        return True
 
     def settle(self) -> None:
         """Returns when no command waits and nothing is due, or the thread has ended. A fake clock calls it after each
@@ -152,9 +177,13 @@ class Writer(Generic[T]):
         """Whether no command waits or runs, and nothing is due."""
         return not self._busy and not any(self._lanes) and not self._due()
 
+    def _wake_ms(self) -> int | None:
+        """When a job or a fold is due."""
+        return self._core.folds.sooner(self._core.next_due_ms)
+
     def _due(self) -> bool:
-        """Whether a job is due."""
-        due_ms = self._core.next_due_ms
+        """Whether a job or a fold is due."""
+        due_ms = self._wake_ms()
         return due_ms is not None and due_ms <= self._clock.now_ms()
 
     def stop(self) -> None:
@@ -170,6 +199,7 @@ class Writer(Generic[T]):
         try:
             while (batch := self._next_batch()) is not None:
                 self._run(batch)
+            self._core.folds.last()
         except BaseException as error:
             log.critical("the writer ends: %s", error)
             self._failed(error)
@@ -195,11 +225,14 @@ class Writer(Generic[T]):
         """
         tickets = [ticket for _, ticket in batch]
         try:
+            self._lone.raise_fault()
             committed = self._core.run([command for command, _ in batch])
         except BaseException:
             refused = unavailable("a commit failed, and the broker stops: no request of its batch was answered OK")
             self._deliver(tickets, Committed([refused] * len(tickets), set(), False))
             raise
+        if len(batch) == 1:
+            self._lone.took(committed.seconds)
         ran = [result is not NEXT_BATCH for result in committed.results]
         if not all(ran):
             self._put_off([pair for pair, did in zip(batch, ran, strict=True) if not did])
@@ -222,7 +255,7 @@ class Writer(Generic[T]):
                     return None
                 self._event.notify_all()
                 self._asleep = True
-                wait_until(self._event, self._clock, self._core.next_due_ms, IDLE_S)
+                wait_until(self._event, self._clock, self._wake_ms(), IDLE_S)
                 self._asleep = False
             self._busy = True
             return self._take()
@@ -245,5 +278,5 @@ class Writer(Generic[T]):
                 command, ticket = lane.popleft()
                 size += getattr(command, "bytes", 0) if number == LANE_SEND else 0
                 batch.append((command, ticket))
-        self._gathering.taken(all_=not any(self._lanes))
+        self._gathering.taken(len(batch), all_=not any(self._lanes))
         return batch

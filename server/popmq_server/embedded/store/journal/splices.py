@@ -1,0 +1,68 @@
+"""The difference between two values of a row, where most bytes stay.
+
+    before   head ▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪ checksum
+    after    head ▪▪▪▪▪▪▪▪ new ▪▪▪▪▪▪▪▪▪▪▪▪▪▪ checksum
+
+A lone send puts its whole open chunk again, with some bytes more (decision 0002), a queue's entries, and the sorted
+names of its index block; an ack puts a block of history. Heads have times, counts and checksums, which change.
+
+    splice   first byte that stays [4] · end of these bytes [4] · how many before the last ones stay [4] ·
+             how many last ones do not [1] │ head, new bytes, last bytes
+"""
+
+import struct
+
+#: Bytes at the begin of a value that a splice always has.
+_HEAD_BYTES = 32
+_SPLICE = struct.Struct(">IIIB")
+
+
+def splice(before: bytes, after: bytes, last: int) -> bytes | None:
+    """The splice that makes `after` of `before`; None if it would not be shorter. The `last` bytes never stay."""
+    most = min(len(before), len(after)) - last
+    if most <= 0:
+        return None
+    if after.startswith(before[: len(before) - last]):
+        return _SPLICE.pack(0, len(before) - last, 0, last) + after[len(before) - last :]
+    if most <= _HEAD_BYTES:
+        return None
+    end = _same(before, after, _HEAD_BYTES, most)
+    stay = _same_last(before[end : len(before) - last], after[end : len(after) - last])
+    if end - _HEAD_BYTES + stay <= _SPLICE.size:
+        return None
+    new = after[end : len(after) - last - stay], after[len(after) - last :]
+    return b"".join((_SPLICE.pack(_HEAD_BYTES, end, stay, last), after[:_HEAD_BYTES], *new))
+
+
+def whole(before: bytes, splice: bytes) -> bytes | None:
+    """The value that a splice makes; None if the value before is too short to be the one that it was made of."""
+    start, end, stay, last = _SPLICE.unpack_from(splice)
+    if len(before) < end + stay + last:
+        return None
+    new = splice[_SPLICE.size :]
+    stop = len(before) - last
+    parts = new[:start], before[start:end], new[start : len(new) - last], before[stop - stay : stop]
+    return b"".join((*parts, new[len(new) - last :]))
+
+
+def _same(one: bytes, other: bytes, start: int, stop: int) -> int:
+    """Where two values begin to differ, from `start` on; `stop`: nowhere before it. Compared in halves, by C."""
+    while start < stop:
+        middle = (start + stop + 1) // 2
+        if one[start:middle] == other[start:middle]:
+            start = middle
+        else:
+            stop = middle - 1
+    return start
+
+
+def _same_last(one: bytes, other: bytes) -> int:
+    """How many last bytes of two values are the same."""
+    least, most = 0, min(len(one), len(other))
+    while least < most:
+        middle = (least + most + 1) // 2
+        if one[len(one) - middle : len(one) - least] == other[len(other) - middle : len(other) - least]:
+            least = middle
+        else:
+            most = middle - 1
+    return least

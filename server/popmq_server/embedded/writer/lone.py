@@ -1,0 +1,70 @@
+"""Commands that run on the event loop's own thread, without a hand-over to the writer thread and back.
+
+A command that waits alone while the writer sleeps costs two changes of threads. With a journal its commit is an append
+and one sync (store/journal/folding.py). So it runs on the loop's thread, while the writer thread sleeps, if
+
+    the disk is fast     no lone batch of the last REST_S took longer than LONGEST_S: while the loop waits for a disk,
+                         it reads no request and sends no heartbeat
+    it is small          a Send, a Pop or an Ack of few messages
+    it needs no fold     changes are unfolded, and neither a fold nor a job is due: these are the writer thread's
+
+If it turns out to need the writer thread it is aborted without an effect, and runs there.
+"""
+
+from popmq_server.clock import stopwatch
+from popmq_server.contract.commands import Ack, Pop, Send
+from popmq_server.contract.operations import Operation
+from popmq_server.embedded.store.journal.folding import Elsewhere
+from popmq_server.embedded.store.lmdb import DiskFault, MapFull
+from popmq_server.embedded.writer.batch import Batch, Committed, TooManyPoisoned, nothing
+from popmq_server.embedded.writer.core import Core
+
+#: Seconds that a batch may take, its sync included, and how long all commands go to the writer after a slower one.
+LONGEST_S, REST_S = 0.05, 5.0
+#: Bytes of a send, messages of a pop and handles of an ack: more is for the writer thread.
+SEND_BYTES_MAX, MESSAGES_MAX = 64 << 10, 32
+
+
+class Lone:
+    """Runs lone commands of one writer, whose thread begins nothing meanwhile."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._slow_until = 0.0
+        self._fault: DiskFault | None = None
+
+    def took(self, seconds: float) -> None:
+        """Notes the time of a batch of one command, on either thread."""
+        if seconds > LONGEST_S:
+            self._slow_until = stopwatch() + REST_S
+
+    def run(self, command: Operation[object]) -> Committed | None:
+        """Runs a command; no job may be due. None: it has had no effect, and is for the writer thread."""
+        core = self._core
+        if not core.folds.may_wait() or core.space.recovers or not _is_small(command) or stopwatch() < self._slow_until:
+            return None
+        began = stopwatch()
+        try:
+            committed = core.attempt(Batch([command]), [0], nothing)
+        except DiskFault as fault:
+            self._fault = fault
+        except (MapFull, TooManyPoisoned, Elsewhere):
+            pass
+        else:
+            self.took(seconds := stopwatch() - began)
+            return committed._replace(seconds=seconds)
+        return None
+
+    def raise_fault(self) -> None:
+        """On the writer thread: does what follows from a sync that failed here. Raises CommitFailed."""
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            self._core.after_fault(fault)
+
+
+def _is_small(command: Operation[object]) -> bool:
+    if isinstance(command, Send):
+        return command.bytes <= SEND_BYTES_MAX
+    if isinstance(command, Ack):
+        return len(command.handles) <= MESSAGES_MAX
+    return isinstance(command, Pop) and command.max_messages <= MESSAGES_MAX

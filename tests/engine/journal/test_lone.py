@@ -1,0 +1,134 @@
+"""Commands that wait alone: which of them run on the event loop's thread, and what happens if they cannot end there."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from popmq_server.clock import FakeClock
+from popmq_server.contract import commands as ask
+from popmq_server.embedded.loop.broker import EmbeddedEngine, Ticket
+from popmq_server.embedded.store.journal import folding
+from popmq_server.embedded.store.journal.changes import JournaledTransaction
+from popmq_server.embedded.store.journal.file import Journal
+from popmq_server.embedded.store.lmdb import DiskFault
+from popmq_server.embedded.writer import lone
+from popmq_server.embedded.writer.writer import Writer
+from popmq_server.errors import CommitFailed, Refused
+from popmq_server.monitoring.metrics import Metrics
+from popmq_server.options import Options
+from popmq_server.values.limits import KEEP_MS_MAX
+from tests.engine.rig import SECOND, deliveries, sending
+from tests.engine.traffic.traffic import group
+
+
+class Engine:
+    """An engine with a journal, and the threads that committed its batches."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = FakeClock()
+        options = Options(folder, max_size=1 << 30, sync="none", journal="on")
+        self.broker = EmbeddedEngine(options, self.clock, Metrics())
+        self.threads: list[bool] = []
+
+    async def here(self, *commands: Any) -> list[bool]:
+        """Runs commands at once; for each commit whether it was on this thread."""
+        await asyncio.to_thread(asleep, self.broker._writer)
+        self.threads.clear()
+        await asyncio.gather(*(self.broker.execute(command) for command in commands))
+        return list(self.threads)
+
+    async def bodies(self) -> int:
+        """How many messages there are."""
+        return len((await self.broker.ask(ask.queries.Browse("t", 0, 0, 100, 1 << 20))).rows)
+
+
+def asleep(writer: Writer[Ticket]) -> None:
+    """Waits until the writer thread sleeps."""
+    with writer._event:
+        assert writer._event.wait_for(lambda: writer._asleep, 30)
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine does not make a disk slow."""
+    monkeypatch.setattr(lone, "LONGEST_S", 60.0)
+
+
+@pytest.fixture
+async def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
+    """An engine with topic t and group g, and with changes that are unfolded."""
+    engine = Engine(tmp_path / "data")
+    commit, loop_thread = JournaledTransaction.commit, threading.get_ident()
+
+    def committed(transaction: JournaledTransaction) -> None:
+        engine.threads.append(threading.get_ident() == loop_thread)
+        commit(transaction)
+
+    monkeypatch.setattr(JournaledTransaction, "commit", committed)
+    await engine.broker.execute(ask.CreateTopic("t", 1, False, KEEP_MS_MAX))
+    await engine.broker.execute(group("g", 3))
+    yield engine
+    await engine.broker.close()
+
+
+async def test_a_lone_send_pop_and_ack_run_on_the_loops_thread(engine: Engine) -> None:
+    assert await engine.here(sending("a")) == [True]
+    popped = await engine.broker.execute(ask.Pop("t", "g"))
+    assert engine.threads == [True, True]
+    assert await engine.here(ask.Ack("g", (deliveries(popped)[0].handle,))) == [True]
+
+
+async def test_what_is_no_small_send_pop_or_ack_runs_on_the_writers_thread(engine: Engine) -> None:
+    assert await engine.here(sending("x" * 70_000)) == [False]
+    assert await engine.here(ask.CreateTopic("u", 1, False, KEEP_MS_MAX)) == [False]
+
+
+async def test_commands_that_wait_together_run_on_the_writers_thread(engine: Engine) -> None:
+    assert await engine.here(sending("a"), sending("b")) == [False]
+
+
+async def test_the_first_batch_after_a_fold_runs_on_the_thread_that_will_fold(engine: Engine) -> None:
+    await asyncio.to_thread(engine.clock.advance, SECOND)
+    assert await engine.here(sending("a")) == [False]
+    assert await engine.here(sending("b")) == [True]
+
+
+async def test_after_a_slow_batch_the_loop_waits_for_no_disk_for_a_while(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lone, "LONGEST_S", 0.0)
+    assert await engine.here(sending("a")) == [True]
+    assert await engine.here(sending("b")) == [False]
+
+
+async def test_a_command_that_needs_a_fold_is_handed_over_and_has_one_effect(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folding, "JOURNALED_BYTES_MAX", 10)
+    assert await engine.here(sending("a")) == [True, False]
+    assert await engine.bodies() == 1
+
+
+async def test_a_sync_that_fails_on_the_loops_thread_ends_the_broker_and_is_not_answered_ok(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(tmp_path / "data")
+    await engine.broker.execute(ask.CreateTopic("t", 1, False, KEEP_MS_MAX))
+    await engine.broker.execute(sending("a"))
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "append", sick)
+        with pytest.raises(Refused, match="a commit failed, and the broker stops"):
+            await engine.broker.execute(sending("b"))
+    assert isinstance(await engine.broker.failed, CommitFailed)
+    await engine.broker.close()
+    again = Engine(tmp_path / "data")
+    assert await again.bodies() == 1
+    await again.broker.close()
+
+
+def sick(_: Journal, changes: bytes) -> None:
+    raise DiskFault("Input/output error", full=False)
