@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from popmq._calls import send_calls
-from popmq._calls.send_calls import SEND_BYTES_MAX, Numbering
+from popmq._calls.message_rows import Numbering, message_rows
+from popmq._calls.send_calls import SEND_BYTES_MAX
 from popmq._given.fields import ENTRIES_MAX
 from popmq._transport.call import Call
 from popmq.errors import InvalidField
@@ -39,7 +40,7 @@ def listed_sends(sends: Send | Iterable[Send]) -> list[Send]:
 def forwarded(send: Send, message_id: Callable[[], str]) -> Forwarded:
     """Raises InvalidField for a half message, and what `message_rows` raises."""
     messages: list[Message | Body] = [*send.messages]
-    rows = send_calls.message_rows(messages, message_id)
+    rows = message_rows(messages, message_id)
     if half := [index for index, row in enumerate(rows) if row.transaction]:
         raise InvalidField(
             "a message that is sent with an ack cannot be a half message: both are one commit already",

@@ -18,7 +18,7 @@ from popmq._async.consuming.background_sender import BackgroundSender
 from popmq._async.consuming.leases import HeldLeases
 from popmq._async.transport.wire import Wire
 from popmq._calls import settle_calls
-from popmq._calls.send_calls import Numbering
+from popmq._calls.message_rows import Numbering
 from popmq._calls.settle_calls import Forwarded
 from popmq._consuming.clock import Clock
 from popmq._given.reason import reason_of

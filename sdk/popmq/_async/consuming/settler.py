@@ -14,8 +14,8 @@ from popmq._async.consuming.forwarder import Forwarder
 from popmq._async.consuming.leases import HeldLeases
 from popmq._async.transport.wire import CLOSE_S, Wire
 from popmq._calls import pop_calls, settle_calls
+from popmq._calls.message_rows import Numbering
 from popmq._calls.pop_calls import Popped
-from popmq._calls.send_calls import Numbering
 from popmq._calls.settle_calls import Forwarded
 from popmq._consuming.clock import Clock
 from popmq._consuming.leased_batches import Batch, ordered

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from popmq._calls import settle_calls
-from popmq._calls.send_calls import Numbering
+from popmq._calls.message_rows import Numbering
 from popmq._calls.settle_calls import Forwarded
 from popmq._consuming.clock import Clock
 from popmq._given.reason import reason_of

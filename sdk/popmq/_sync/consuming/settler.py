@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from popmq._calls import pop_calls, settle_calls
+from popmq._calls.message_rows import Numbering
 from popmq._calls.pop_calls import Popped
-from popmq._calls.send_calls import Numbering
 from popmq._calls.settle_calls import Forwarded
 from popmq._consuming.clock import Clock
 from popmq._consuming.leased_batches import Batch, ordered
