@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from popmq._async.background.forwarder import Forwarder
 from popmq._async.concurrency import Errands, Ticket
 from popmq._async.consuming.background_sender import BackgroundSender
-from popmq._async.consuming.forwarder import Forwarder
 from popmq._async.consuming.leases import HeldLeases
 from popmq._async.transport.wire import CLOSE_S, Wire
 from popmq._calls import pop_calls, settle_calls

@@ -17,9 +17,9 @@ from popmq._consuming.clock import Clock
 from popmq._consuming.leased_batches import Batch, ordered
 from popmq._given.fields import ENTRIES_MAX
 from popmq._runtime import forks
+from popmq._sync.background.forwarder import Forwarder
 from popmq._sync.concurrency import Errands, Ticket
 from popmq._sync.consuming.background_sender import BackgroundSender
-from popmq._sync.consuming.forwarder import Forwarder
 from popmq._sync.consuming.leases import HeldLeases
 from popmq._sync.transport.wire import CLOSE_S, Wire
 from popmq._transport.call import Call

@@ -8,8 +8,9 @@ Rejects come before releases: a release in a FIFO topic also gives back what com
 finds out, such as a map without adjacent pages, or a lite topic too many, raises after others were written; core.py
 then runs the batch again without this command, so that leaves nothing behind either.
 
-An answer does not wait for a later commit, as that of ChangeInvisibleTime may: a Settle has as many releases and
-rejects as one commit takes, or is refused.
+A Settle is never done in parts, as a ChangeInvisibleTime may be: it has as many releases and rejects as one commit
+takes, or is refused. Where others of its batch have written the dead letters that a commit may have, it runs again, as
+a whole, in the next one.
 """
 
 from collections import Counter
@@ -180,7 +181,7 @@ def _finish(tx: Tx, acks: list[Acks]) -> dict[str, int]:
 
 
 def _messages(command: Send) -> tuple[Outgoing, ...]:
-    return command.valid  # type: ignore[return-value]  # hashed by loop/hashes.py
+    return command.entries  # type: ignore[return-value]  # hashed by loop/hashes.py; none of a Settle is refused
 
 
 def _checked(tx: Tx, command: Send, field: str) -> Topic:

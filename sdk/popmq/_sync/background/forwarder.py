@@ -1,4 +1,4 @@
-# Written by sdk/twin.py from popmq/_async/consuming/forwarder.py: change that one.
+# Written by sdk/twin.py from popmq/_async/background/forwarder.py: change that one.
 """Acks deliveries and sends what they forward, in the background: what waits in a group shares a request.
 
     leave `with` ──▶ add ──▶ one Settle for all that wait ──▶ done together

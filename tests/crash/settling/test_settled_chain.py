@@ -11,8 +11,8 @@ import pytest
 
 import popmq
 from harness.broker_process import BrokerProcess
-from tests.crash import chain
 from tests.crash.conftest import Scale
+from tests.crash.settling import chain
 
 BATCH = 20
 

@@ -1,6 +1,6 @@
 """Workers that pass each message on: a ─▶ b ─▶ c ─▶ d, each step in the commit of its ack; and what is in the topics.
 
-python -m tests.crash.chain HOST:PORT     one worker, until it is killed
+python -m tests.crash.settling.chain HOST:PORT     one worker, until it is killed
 """
 
 import itertools
@@ -41,7 +41,7 @@ class WorkerProcess:
     """A worker in a process of its own, which can be killed and started again."""
 
     def __init__(self, endpoint: str) -> None:
-        self._command = [sys.executable, "-m", "tests.crash.chain", endpoint]
+        self._command = [sys.executable, "-m", "tests.crash.settling.chain", endpoint]
         self._process = self._start()
 
     def _start(self) -> "subprocess.Popen[bytes]":
