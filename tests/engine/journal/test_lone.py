@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -113,14 +114,17 @@ async def test_a_command_that_needs_a_fold_is_handed_over_and_has_one_effect(
     assert await engine.bodies() == 1
 
 
-async def test_a_sync_that_fails_on_the_loops_thread_ends_the_broker_and_is_not_answered_ok(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "error", [DiskFault("Input/output error", full=False), CommitFailed("the data folder is not there any more")]
+)
+async def test_a_commit_that_fails_on_the_loops_thread_ends_the_broker_and_is_not_answered_ok(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     engine = Engine(tmp_path / "data")
     await engine.broker.execute(ask.CreateTopic("t", 1, False, KEEP_MS_MAX))
     await engine.broker.execute(sending("a"))
     with monkeypatch.context() as patched:
-        patched.setattr(Journal, "append", sick)
+        patched.setattr(Journal, "append", mock.Mock(side_effect=error))
         with pytest.raises(Refused, match="a commit failed, and the broker stops"):
             await engine.broker.execute(sending("b"))
     assert isinstance(await engine.broker.failed, CommitFailed)
@@ -128,7 +132,3 @@ async def test_a_sync_that_fails_on_the_loops_thread_ends_the_broker_and_is_not_
     again = Engine(tmp_path / "data")
     assert await again.bodies() == 1
     await again.broker.close()
-
-
-def sick(_: Journal, changes: bytes) -> None:
-    raise DiskFault("Input/output error", full=False)

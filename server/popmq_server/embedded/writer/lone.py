@@ -31,7 +31,7 @@ class Lone:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._slow_until = 0.0
-        self._fault: DiskFault | None = None
+        self._error: Exception | None = None
 
     def took(self, seconds: float) -> None:
         """Notes the time of a batch of one command, on either thread."""
@@ -46,20 +46,22 @@ class Lone:
         began = stopwatch()
         try:
             committed = core.attempt(Batch([command]), [0], nothing)
-        except DiskFault as fault:
-            self._fault = fault
         except (MapFull, TooManyPoisoned, Elsewhere):
             pass
+        except Exception as error:  # DiskFault, CommitFailed: what follows is for the writer thread
+            self._error = error
         else:
             self.took(seconds := stopwatch() - began)
             return committed._replace(seconds=seconds)
         return None
 
     def raise_fault(self) -> None:
-        """On the writer thread: does what follows from a sync that failed here. Raises CommitFailed."""
-        fault, self._fault = self._fault, None
-        if fault is not None:
-            self._core.after_fault(fault)
+        """On the writer thread: does what follows from a commit that failed in `run`. Raises CommitFailed."""
+        error, self._error = self._error, None
+        if isinstance(error, DiskFault):
+            self._core.after_fault(error)
+        elif error is not None:
+            raise error
 
 
 def _is_small(command: Operation[object]) -> bool:
