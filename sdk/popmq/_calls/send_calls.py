@@ -1,4 +1,4 @@
-"""Requests of sending, as pure functions: messages, delays, transactions."""
+"""Requests of sending, as pure functions: messages, delays, transactions, stages of a sink."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from popmq._given.fields import ENTRIES_MAX
 from popmq._transport.call import Call, EncodedRequest, error_of
 from popmq.errors import InvalidField, PopMQError
 from popmq.message import BODY_TYPES, Body, Message, SendReceipt, wrong_body
+from popmq.sink import BatchCommit, StageName
 from popmq_proto.v1 import popmq_pb2 as pb
 
 if TYPE_CHECKING:
@@ -150,3 +151,32 @@ def read_check(row: pb.TransactionCheck) -> TransactionCheck:
 
     message = read_delivery(pb.Delivery(message=row.message), row.topic)
     return TransactionCheck(row.transaction_id, row.topic, row.check, message)
+
+
+# ── Exactly-once sinks (popmq.sink) ──────────────────────────────────────────────────────────────────────────────────
+
+
+def stage(topic: str, rows: Rows, sink: str, batch: int, stage_id: str, piece: int) -> Call[list[PopMQError | None]]:
+    """Stores one piece of a stage; reads None or the error of each row. A repeat stores nothing."""
+    request = pb.StageRequest(topic=topic, sink=sink, batch=batch, stage_id=stage_id, piece=piece)
+    return Call("Broker.Stage", filled(request, [rows]), _read_stage, "send")
+
+
+def _read_stage(reply: Any, _retried: bool) -> list[PopMQError | None]:
+    return [error_of(result.error) if result.HasField("error") else None for result in reply.results]
+
+
+def commit_batch(sink: str, batch: int, stages: Sequence[StageName], origin: str) -> Call[BatchCommit]:
+    """Commits a batch; a repeat is a duplicate, so it may be retried."""
+    request = pb.CommitBatchRequest(sink=sink, batch=batch, stages=_names(stages), origin=origin)
+    return Call("Broker.CommitBatch", request, lambda reply, _: BatchCommit(reply.messages, reply.duplicate), "settle")
+
+
+def drop_stages(sink: str, stages: Sequence[StageName]) -> Call[int]:
+    """Drops stages; reads how many there were."""
+    request = pb.DropStagesRequest(sink=sink, stages=_names(stages))
+    return Call("Broker.DropStages", request, lambda reply, _: int(reply.dropped), "settle")
+
+
+def _names(stages: Sequence[StageName]) -> list[pb.StageName]:
+    return [pb.StageName(stage_id=name.stage_id, topic=name.topic, messages=name.messages) for name in stages]

@@ -12,14 +12,13 @@ from popmq.duration import Duration
 from popmq.errors import PopMQError
 
 if TYPE_CHECKING:
-    from popmq._calls import send_calls, sink_calls
+    from popmq._calls import send_calls
     from popmq._calls.encoded import EncodedMessages
     from popmq._calls.message_rows import Numbering
     from popmq.message import Message
     from popmq.sink import BatchCommit, StageName
 else:
     send_calls = Later("popmq._calls.send_calls")
-    sink_calls = Later("popmq._calls.sink_calls")
 
 
 class AsyncSinkCalls(Namespace):
@@ -48,7 +47,7 @@ class AsyncSinkCalls(Namespace):
         RateLimited, InvalidField.
         """
         rows, _ = send_calls.given_rows(messages, self._numbering.message_id)
-        return await self._wire.run(sink_calls.stage(topic, rows, sink, batch, stage_id, piece), timeout=timeout)
+        return await self._wire.run(send_calls.stage(topic, rows, sink, batch, stage_id, piece), timeout=timeout)
 
     async def commit(
         self, sink: str, batch: int, stages: Sequence[StageName], *, origin: str = "", timeout: Duration | None = None
@@ -61,8 +60,8 @@ class AsyncSinkCalls(Namespace):
         incomplete, AlreadyExists if another origin committed this number or a greater one: nothing is committed then;
         StorageFull.
         """
-        return await self._wire.run(sink_calls.commit_batch(sink, batch, stages, origin), timeout=timeout)
+        return await self._wire.run(send_calls.commit_batch(sink, batch, stages, origin), timeout=timeout)
 
     async def drop(self, sink: str, stages: Sequence[StageName], *, timeout: Duration | None = None) -> int:
         """Drops stages that will not be committed; returns how many of them there were."""
-        return await self._wire.run(sink_calls.drop_stages(sink, stages), timeout=timeout)
+        return await self._wire.run(send_calls.drop_stages(sink, stages), timeout=timeout)

@@ -13,14 +13,13 @@ from popmq.duration import Duration
 from popmq.errors import PopMQError
 
 if TYPE_CHECKING:
-    from popmq._calls import send_calls, sink_calls
+    from popmq._calls import send_calls
     from popmq._calls.encoded import EncodedMessages
     from popmq._calls.message_rows import Numbering
     from popmq.message import Message
     from popmq.sink import BatchCommit, StageName
 else:
     send_calls = Later("popmq._calls.send_calls")
-    sink_calls = Later("popmq._calls.sink_calls")
 
 
 class SinkCalls(Namespace):
@@ -49,7 +48,7 @@ class SinkCalls(Namespace):
         RateLimited, InvalidField.
         """
         rows, _ = send_calls.given_rows(messages, self._numbering.message_id)
-        return self._wire.run(sink_calls.stage(topic, rows, sink, batch, stage_id, piece), timeout=timeout)
+        return self._wire.run(send_calls.stage(topic, rows, sink, batch, stage_id, piece), timeout=timeout)
 
     def commit(
         self, sink: str, batch: int, stages: Sequence[StageName], *, origin: str = "", timeout: Duration | None = None
@@ -62,8 +61,8 @@ class SinkCalls(Namespace):
         incomplete, AlreadyExists if another origin committed this number or a greater one: nothing is committed then;
         StorageFull.
         """
-        return self._wire.run(sink_calls.commit_batch(sink, batch, stages, origin), timeout=timeout)
+        return self._wire.run(send_calls.commit_batch(sink, batch, stages, origin), timeout=timeout)
 
     def drop(self, sink: str, stages: Sequence[StageName], *, timeout: Duration | None = None) -> int:
         """Drops stages that will not be committed; returns how many of them there were."""
-        return self._wire.run(sink_calls.drop_stages(sink, stages), timeout=timeout)
+        return self._wire.run(send_calls.drop_stages(sink, stages), timeout=timeout)
