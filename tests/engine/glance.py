@@ -15,7 +15,7 @@ from popmq_server.embedded.store.keys import (
     RQ_VALUE,
     STAT_KEY,
 )
-from popmq_server.embedded.writer.handlers import HANDLERS
+from popmq_server.embedded.writer import core
 from tests.engine.search.model.model_facts import RetryRow, Stand
 from tests.engine.unlisted import Unlisted
 
@@ -47,5 +47,5 @@ def glance(tx: Tx, command: Glance) -> Stand:
 @contextlib.contextmanager
 def glances() -> Iterator[None]:
     """The engine takes Glance as a command."""
-    with mock.patch.dict(HANDLERS, {Glance: glance}):
+    with mock.patch.dict(core.HANDLERS, {Glance: glance}):
         yield

@@ -23,8 +23,7 @@ from popmq_server.embedded.store.keys import CQ_ENTRY, U64
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.embedded.store.store import Store, reading
 from popmq_server.embedded.writer.batch import Committed
-from popmq_server.embedded.writer.core import Core
-from popmq_server.embedded.writer.handlers import HANDLERS
+from popmq_server.embedded.writer.core import HANDLERS, Core
 from popmq_server.errors import Later, Refused
 from popmq_server.options import JOURNAL
 from popmq_server.values.handles import Handle, make_handle, read_handle

@@ -19,8 +19,7 @@ from popmq_server.embedded.writer.admitted import (
     Admitted,
     bytes_of,
 )
-from popmq_server.embedded.writer.core import Core
-from popmq_server.embedded.writer.handlers import HANDLERS
+from popmq_server.embedded.writer.core import HANDLERS, Core
 from popmq_server.errors import Refused, invalid
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options

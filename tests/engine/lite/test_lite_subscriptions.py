@@ -9,7 +9,7 @@ from popmq_server.embedded import operations
 from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.state import lite_watch
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.writer.handlers import HANDLERS
+from popmq_server.embedded.writer import core
 from popmq_server.errors import Refused
 from popmq_server.values.records import Topic
 from tests.engine.conftest import MakeRig
@@ -171,7 +171,7 @@ def test_an_aborted_commit_forgets_no_lite_topic_with_messages(rig: Rig, monkeyp
         tx.next("rseq")
         raise ArithmeticError
 
-    monkeypatch.setitem(HANDLERS, operations.PeekPiece, raises_late)
+    monkeypatch.setitem(core.HANDLERS, operations.PeekPiece, raises_late)
     sync(rig, "c", "ADD", "ann", "bob")
     send(rig, "ann:1")
     answer, spoiled = rig.run(popping(client_id="c"), operations.PeekPiece("chat", "g", 1, 100, None))

@@ -8,7 +8,7 @@ import pytest
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import Place
-from popmq_server.embedded.writer.handlers import HANDLERS
+from popmq_server.embedded.writer import core
 from popmq_server.errors import Refused
 from popmq_server.values.message import Extra
 from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, Rig, bodies, message, numbered, sending
@@ -154,13 +154,13 @@ def test_a_repeated_request_is_answered_and_not_counted(rig: Rig) -> None:
 
 def test_tokens_of_an_aborted_commit_are_there_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     topic(rig, send_messages_per_s=1)
-    sent = HANDLERS[ask.Send]
+    sent = core.HANDLERS[ask.Send]
 
     def broken(tx: Any, command: Any) -> Any:
         sent(tx, command)
         raise ZeroDivisionError
 
-    monkeypatch.setitem(HANDLERS, ask.Send, broken)
+    monkeypatch.setitem(core.HANDLERS, ask.Send, broken)
     assert isinstance(rig.run(sending("a"))[0], Refused)
     monkeypatch.undo()
     rig.send("a")

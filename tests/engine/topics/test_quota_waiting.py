@@ -13,7 +13,6 @@ from popmq_server.contract import commands as ask
 from popmq_server.embedded import operations
 from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.writer import batch, core
-from popmq_server.embedded.writer.handlers import HANDLERS
 from popmq_server.errors import Refused
 from tests.engine.event_loop import LOST_S, whole_engine
 from tests.engine.rig import HOUR, KEEP, MINUTE, SECOND, bodies, deliveries, message, numbered, sending
@@ -32,13 +31,13 @@ async def broker(tmp_path: Path, clock: FakeClock) -> AsyncIterator[EmbeddedEngi
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The time of every look that a Pop took."""
     times: list[int] = []
-    handler = HANDLERS[ask.Pop]
+    handler = core.HANDLERS[ask.Pop]
 
     def counted(tx: Any, command: Any) -> Any:
         times.append(tx.now_ms)
         return handler(tx, command)
 
-    monkeypatch.setitem(HANDLERS, ask.Pop, counted)
+    monkeypatch.setitem(core.HANDLERS, ask.Pop, counted)
     return times
 
 

@@ -7,7 +7,7 @@ import pytest
 from popmq_server.contract import commands as ask
 from popmq_server.contract.operations import Command
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.writer.handlers import HANDLERS
+from popmq_server.embedded.writer import core
 from popmq_server.errors import invalid
 from tests.engine.conftest import MakeRig
 from tests.engine.rig import Rig
@@ -32,7 +32,7 @@ def test_a_refused_command_does_not_count_as_written_because_another_broker_wrot
         looks.append(tx.dirty - before)
         raise invalid("no", action="none")
 
-    monkeypatch.setitem(HANDLERS, Disturbed, refuse)
+    monkeypatch.setitem(core.HANDLERS, Disturbed, refuse)
     refused = rig.run(Disturbed(other))
     assert [each.code for each in refused] == ["INVALID_FIELD"]
     assert looks == [0]

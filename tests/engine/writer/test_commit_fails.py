@@ -20,7 +20,7 @@ from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import CheckPoint, Lease
 from popmq_server.embedded.store.folder import DATA_FILE
 from popmq_server.embedded.store.lmdb import Transaction
-from popmq_server.embedded.writer.handlers import HANDLERS
+from popmq_server.embedded.writer import core
 from popmq_server.errors import CommitFailed, Refused
 from popmq_server.values.ids import GroupId, TopicId
 from tests.engine.conftest import MakeRig
@@ -186,7 +186,7 @@ def poison(tx: Tx, command: Poison) -> Any:
 def test_a_poisoned_command_fails_alone(
     rig: Rig, lane: int, error: Exception, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(HANDLERS, Poison, poison)
+    monkeypatch.setitem(core.HANDLERS, Poison, poison)
     monkeypatch.setattr(Poison, "lane", lane)
     rig.pair()
     rig.send("a")
@@ -205,7 +205,7 @@ def test_a_poisoned_command_fails_alone(
 def test_a_put_that_finds_the_map_full_refuses_its_command_alone(
     unjournaled: None, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(HANDLERS, Poison, lambda tx, command: tx.kv.put("rq", b"x", b"x"))
+    monkeypatch.setitem(core.HANDLERS, Poison, lambda tx, command: tx.kv.put("rq", b"x", b"x"))
     rig.pair()
     with failing_put(1):
         full, _ = rig.run(Poison(RuntimeError()), sending("a"))

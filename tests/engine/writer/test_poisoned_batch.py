@@ -9,7 +9,7 @@ from popmq_server.contract import commands as ask
 from popmq_server.contract.operations import Command
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.lmdb import Transaction
-from popmq_server.embedded.writer.handlers import HANDLERS
+from popmq_server.embedded.writer import core
 from popmq_server.errors import invalid
 from tests.engine.rig import Rig, bodies, refusal, sending
 from tests.engine.unlisted import Unlisted
@@ -35,7 +35,7 @@ class Work:
             self.commits += 1
             commit(transaction)
 
-        monkeypatch.setitem(HANDLERS, Poison, refuse)
+        monkeypatch.setitem(core.HANDLERS, Poison, refuse)
         monkeypatch.setattr(Transaction, "commit", counted)
 
 

@@ -8,8 +8,7 @@ from popmq_server.contract.commands import EveryOperation
 from popmq_server.contract.operations import LANE_ACK, LANE_POP, LANE_SEND, Operation, Query
 from popmq_server.embedded.loop.broker import BY_LOOP
 from popmq_server.embedded.operations import EveryOwn
-from popmq_server.embedded.writer.core import BY_CORE
-from popmq_server.embedded.writer.handlers import BY_WRITER
+from popmq_server.embedded.writer.core import BY_CORE, BY_WRITER
 from popmq_server.protocols.access.access_keys import Key, read_grant
 
 OPERATIONS: tuple[type[Operation[object]], ...] = typing.get_args(EveryOperation | EveryOwn)

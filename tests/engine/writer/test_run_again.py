@@ -15,7 +15,7 @@ from popmq_server.contract import commands as ask
 from popmq_server.contract.operations import Command
 from popmq_server.embedded.state.lite_watch import WATCH_MS
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.writer.handlers import HANDLERS
+from popmq_server.embedded.writer import core
 from popmq_server.values.handles import make_handle
 from popmq_server.values.leased import Leased
 from tests.engine import lites
@@ -41,7 +41,7 @@ def spoil(tx: Tx, _: Spoiler) -> None:
 def spoiled(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """The command runs after all others, in a lane of its own."""
     caplog.set_level(logging.CRITICAL, "popmq")
-    monkeypatch.setitem(HANDLERS, Spoiler, spoil)
+    monkeypatch.setitem(core.HANDLERS, Spoiler, spoil)
 
 
 class OrderedTraffic(Traffic):
@@ -167,7 +167,7 @@ def test_a_subscription_that_was_never_committed_does_not_exist(make_rig: MakeRi
     watches = rig.core.state.watches
     key = ("g", "chat", "c")
     tx = Tx(rig.core.state, rig.store, rig.now)
-    HANDLERS[ask.SyncLite](tx, ask.SyncLite("chat", "g", "c", "ADD", ("ann", "bob")))
+    core.HANDLERS[ask.SyncLite](tx, ask.SyncLite("chat", "g", "c", "ADD", ("ann", "bob")))
     assert watches.names == 2
     tx.abort()
     assert (watches.get(key, rig.now), watches.names, watches.watchers("chat", "ann", rig.now)) == (None, 0, [])

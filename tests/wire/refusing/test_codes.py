@@ -14,8 +14,7 @@ from popmq_server.embedded.state import space
 from popmq_server.embedded.store import lmdb as storage
 from popmq_server.embedded.store.journal.changes import JournaledTransaction
 from popmq_server.embedded.store.store import Store
-from popmq_server.embedded.writer import admitted
-from popmq_server.embedded.writer.handlers import HANDLERS
+from popmq_server.embedded.writer import admitted, core
 from popmq_server.errors import RETRYABLE, CommitFailed
 from popmq_server.protocols.refusals import STATUS_OF_CODE
 from popmq_server.values.handles import TransactionId, transaction_text
@@ -209,7 +208,7 @@ def internal(shop: Stubs, patch: pytest.MonkeyPatch) -> Refusal:
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    patch.setitem(HANDLERS, queries.Topics, fail)
+    patch.setitem(core.HANDLERS, queries.Topics, fail)
     return refusal(shop.admin.ListTopics, pb.ListTopicsRequest())
 
 

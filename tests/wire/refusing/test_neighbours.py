@@ -13,7 +13,7 @@ from popmq_server.contract.commands import Send, UpdateTopic
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store import lmdb as storage
 from popmq_server.embedded.store.journal.changes import JournaledTransaction
-from popmq_server.embedded.writer.handlers import HANDLERS
+from popmq_server.embedded.writer import core
 from popmq_server.embedded_broker import EmbeddedBroker
 from tests.wire import world as worlds
 from tests.wire.gate import Gate
@@ -112,9 +112,9 @@ def test_a_request_on_which_the_broker_fails_is_answered_internal_and_its_neighb
 ) -> None:
     """A bug in one handler, after it has written: the transaction is thrown away, and the others run again."""
     if lane == "Send":
-        fail_after(monkeypatch, Send, HANDLERS[Send], lambda command: command.entries[0].message_id == "bug")
+        fail_after(monkeypatch, Send, core.HANDLERS[Send], lambda command: command.entries[0].message_id == "bug")
     else:
-        fail_after(monkeypatch, UpdateTopic, HANDLERS[UpdateTopic], lambda command: command.queues == 9)
+        fail_after(monkeypatch, UpdateTopic, core.HANDLERS[UpdateTopic], lambda command: command.queues == 9)
     poison = {
         "Send": (
             world.stubs.broker.Send,
@@ -150,7 +150,7 @@ def fail_after(
             raise ZeroDivisionError("a bug")
         return answer
 
-    monkeypatch.setitem(HANDLERS, kind, broken)
+    monkeypatch.setitem(core.HANDLERS, kind, broken)
 
 
 def test_a_large_request_that_finds_no_room_in_the_map_is_refused_alone(

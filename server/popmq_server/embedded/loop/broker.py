@@ -67,8 +67,7 @@ from popmq_server.embedded.rules.lite import lite_pop
 from popmq_server.embedded.store.store import Store
 from popmq_server.embedded.writer.admitted import Admitted
 from popmq_server.embedded.writer.batch import READS, Committed, answer_bytes
-from popmq_server.embedded.writer.core import BY_CORE, Core
-from popmq_server.embedded.writer.handlers import BY_WRITER
+from popmq_server.embedded.writer.core import BY_CORE, BY_WRITER, Core
 from popmq_server.embedded.writer.writer import Writer
 from popmq_server.errors import Refused, client_not_found
 from popmq_server.monitoring.metrics import Metrics
@@ -461,7 +460,7 @@ def _release_of(command: Pop, popped: Leased) -> ChangeInvisibleTime:
     return ChangeInvisibleTime(command.group, changes)
 
 
-#: Handlers that run on the event loop; the other commands go to the writer (handlers.py).
+#: Handlers that run on the event loop; the other commands go to the writer (core.py).
 BY_LOOP = (
     BY_PIECES
     | BY_LISTINGS

@@ -1,7 +1,7 @@
 """The unit of work: the transaction of one commit batch.
 
 It has one LMDB transaction, the layers of all tables, the room that is left, and the waiters to wake and the events to
-report after the commit. Handlers (handlers.py) take it as their first argument; each table is written by the module that
+report after the commit. Handlers (core.py) take it as their first argument; each table is written by the module that
 owns it (tests/test_table_owners.py). `flush` writes the changes of the tables, `merge` makes them visible, `abort`
 drops them.
 """

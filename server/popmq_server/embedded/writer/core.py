@@ -17,32 +17,57 @@ Failures, and what happens to the rest of the batch:
     the store is nearly full (space.tight) each batch runs in parts, within the room that is left
     the commit fails with room on disk     UNAVAILABLE for all, and the process ends
 
-handlers.py names the function of each command. This module uses no thread and no socket: tests call `Core.run` with a
+`HANDLERS` names the function of each command. This module uses no thread and no socket: tests call `Core.run` with a
 store, commands and a clock.
 """
 
 import logging
 from collections.abc import Sequence
+from typing import Final
 
 from popmq_server.clock import Clock, stopwatch
 from popmq_server.contract import commands as ask
 from popmq_server.contract.operations import LANE_ACK, LANE_POP, Handled, Operation
 from popmq_server.embedded import operations as own
-from popmq_server.embedded.rules.delivery import revive
-from popmq_server.embedded.rules.schedules import occurrences
-from popmq_server.embedded.rules.sending import check_back, publishing, release_delayed
-from popmq_server.embedded.rules.topics import backlog, lite_chunks, topic
+from popmq_server.embedded.rules.delivery import (
+    lease,
+    owner,
+    pop,
+    revive,
+    session_lease,
+    subscription,
+    token_pop,
+)
+from popmq_server.embedded.rules.inspect import browse, look_up, stats, trace, why
+from popmq_server.embedded.rules.lite import lite_pop, lite_sync
+from popmq_server.embedded.rules.lite.lite_send import LitePlacing
+from popmq_server.embedded.rules.operate import end_lease, idle_subscriptions, message_groups, purge, redrive
+from popmq_server.embedded.rules.pulling import consume_mode, offsets, pull, send_back
+from popmq_server.embedded.rules.retention.by_size import with_room
+from popmq_server.embedded.rules.schedules import occurrences, schedules
+from popmq_server.embedded.rules.sending import (
+    check_back,
+    delay,
+    end_transaction,
+    publishing,
+    release_delayed,
+    send,
+    settle,
+    stages,
+    transaction,
+)
+from popmq_server.embedded.rules.sending.placing import Placing
+from popmq_server.embedded.rules.topics import backlog, consumer_groups, lite_chunks, topic, topic_lifecycle
 from popmq_server.embedded.rules.topics.index import MergingBlocks
 from popmq_server.embedded.state import jobs, loading, space
 from popmq_server.embedded.state.events import Reporter
 from popmq_server.embedded.state.jobs import Timed
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.folder import NoMapping
 from popmq_server.embedded.store.lmdb import DiskFault, MapFull
 from popmq_server.embedded.store.store import Store, reading
 from popmq_server.embedded.store.table import changed
-from popmq_server.embedded.writer import coalescing, housekeeping, rebase, timetable
+from popmq_server.embedded.writer import coalescing, housekeeping, max_size, rebase, timetable
 from popmq_server.embedded.writer.batch import (
     NEXT_BATCH,
     Batch,
@@ -55,15 +80,15 @@ from popmq_server.embedded.writer.batch import (
     refusal_of,
 )
 from popmq_server.embedded.writer.folds import Folds
-from popmq_server.embedded.writer.handlers import BY_WRITER, HANDLERS
 from popmq_server.embedded.writer.nearly_full import InParts
 from popmq_server.errors import (
     FREE_DISK,
     CommitFailed,
     NoRoom,
     Refused,
-    invalid,
 )
+from popmq_server.values.leased import Leased
+from popmq_server.values.records import Topic
 
 log = logging.getLogger("popmq.core")
 
@@ -71,6 +96,112 @@ log = logging.getLogger("popmq.core")
 POISONED_MAX = 4
 #: Minimum interval between two saves of the broker's time.
 SAVE_TIME_MS = 1000
+
+
+# ── Handlers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+#
+# Which function of the rules runs which command or query: each takes the transaction and the object, and returns the
+# answer or raises Refused. The answer of one with `begun_by` is only the beginning: the event loop makes the whole
+# (loop/in_pieces.py, loop/broker.py).
+
+
+@with_room
+def send_messages(tx: Tx, command: ask.Send) -> ask.Sent:
+    """Stores messages: in lite topics, or in the queues of a topic."""
+    topic = send.expect_topic(tx, command.topic)
+    return send.send(tx, command, topic, _placing(topic))
+
+
+def _placing(topic: Topic) -> type[Placing]:
+    return LitePlacing if topic.type == "LITE" else Placing
+
+
+def pop_messages(tx: Tx, command: ask.Pop) -> Leased:
+    """Leases deliverable messages: under an owner's token, of lite topics, or of a topic."""
+    if command.token:
+        return token_pop.pop(tx, command, command.token)
+    return pop.pop(tx, command) if command.lite is None else lite_pop.pop(tx, command)
+
+
+def settle_messages(tx: Tx, command: ask.Settle) -> ask.Settled:
+    """Ends deliveries and stores messages, all in one."""
+    return settle.settle(tx, command, _placing)
+
+
+BY_WRITER = (
+    ask.Send.by(send_messages)
+    | ask.Pop.begun_by(pop_messages)
+    | ask.Ack.by(lease.ack)
+    | ask.ChangeInvisibleTime.by(lease.change)
+    | ask.Settle.begun_by(settle_messages)
+    | ask.EndLease.by(end_lease.end)
+    | ask.AttachOwner.by(owner.attach)
+    | ask.RenewOwner.by(owner.renew)
+    | ask.AckUpTo.by(owner.ack_up_to)
+    | ask.ReleaseOwner.by(owner.release)
+    | ask.RenewSession.begun_by(session_lease.renew)
+    | own.NextRenewal.by(session_lease.renew)
+    | ask.ReleaseSession.begun_by(session_lease.release)
+    | own.NextRelease.by(session_lease.release)
+    | ask.Available.by(token_pop.available)
+    | ask.CreateTopic.by(topic_lifecycle.create_topic)
+    | ask.UpdateTopic.by(topic_lifecycle.update_topic)
+    | ask.DeleteTopic.by(topic_lifecycle.delete_topic)
+    | ask.PurgeTopic.begun_by(purge.purge_topic)
+    | own.NextPurge.by(purge.purge_topic)
+    | ask.CreateGroup.by(consumer_groups.create_group)
+    | ask.UpdateGroup.by(consumer_groups.update_group)
+    | ask.DeleteGroup.by(consumer_groups.delete_group)
+    | ask.SetFilter.by(subscription.set_filter)
+    | ask.ResumeMessageGroup.begun_by(message_groups.resume)
+    | ask.Pull.by(pull.pull)
+    | ask.UpdateOffsets.begun_by(offsets.update)
+    | ask.QueryOffsets.by(offsets.query)
+    | own.NextOffsets.by(offsets.query)
+    | ask.ResetOffsets.begun_by(offsets.reset)
+    | ask.CloneOffsets.begun_by(offsets.clone)
+    | ask.SetConsumeMode.begun_by(consume_mode.set_consume_mode)
+    | ask.SendBack.by(send_back.send_back)
+    | own.Attend.by(idle_subscriptions.attend)
+    | own.Sweep.by(offsets.go_on)
+    | ask.SyncLite.by(lite_sync.sync)
+    | ask.Recall.by(delay.recall)
+    | ask.EndTransaction.by(end_transaction.end)
+    | ask.Stage.by(stages.stage)
+    | ask.CommitBatch.by(stages.commit)
+    | ask.DropStages.by(stages.drop)
+    | own.CountChecks.by(check_back.count)
+    | own.Listen.by(check_back.listen)
+    | own.RedrivePiece.by(redrive.redrive)
+    | own.DiscardPiece.by(redrive.discard)
+    | own.FindDeadLetters.by(redrive.find)
+    | ask.CreateSchedule.by(schedules.create)
+    | ask.DeleteSchedule.by(schedules.delete)
+    | ask.PauseSchedule.by(schedules.pause)
+    | ask.RunSchedule.by(schedules.run)
+    | own.LookUpPiece.by(look_up.look_up)
+    | own.PeekPiece.by(pop.peek)
+    | own.Trace.by(trace.trace)
+    | own.WhyPiece.by(why.lives)
+    | ask.queries.Topics.by(stats.topics)
+    | own.TopicNames.by(stats.topic_names)
+    | ask.queries.Groups.by(stats.groups)
+    | ask.queries.GroupSettings.by(stats.group_settings)
+    | ask.queries.Subscriptions.by(stats.subscriptions)
+    | own.TermsOf.by(consume_mode.terms)
+    | ask.queries.HeldBy.by(stats.held_by)
+    | ask.queries.SessionHandle.by(session_lease.handle_of)
+    | ask.queries.Leases.by(stats.leases)
+    | ask.queries.Owners.by(stats.owners)
+    | ask.queries.MessageGroups.by(message_groups.listed)
+    | ask.queries.Delayed.by(delay.listed)
+    | ask.queries.Transactions.by(transaction.listed)
+    | ask.queries.Schedules.by(schedules.listed)
+    | ask.queries.Browse.by(browse.browse)
+    | own.StoreState.by(stats.store)
+)
+
+HANDLERS: Final = BY_WRITER.handlers
 
 
 # ── The engine ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -174,7 +305,7 @@ class Core:
     def _set_max_size(self, command: ask.SetMaxSize) -> None:
         """Sets the map size. A failure changes nothing. Raises Refused, CommitFailed."""
         try:
-            _set_map_size(self.store, command.size)
+            max_size.set_max_size(self.store, command.size)
         except (MapFull, DiskFault) as fault:
             self.after_fault(fault)
             raise NoRoom("the disk is full: the new limit could not be stored", FREE_DISK) from None
@@ -340,31 +471,6 @@ class Core:
     def close(self) -> None:
         """Closes the store; everything that was answered is on disk. Raises CommitFailed if the last sync failed."""
         self.store.close()
-
-
-def _set_map_size(store: Store, size: int) -> None:
-    """Sets the map size, in bytes; refuses one below the pages in use. Raises DiskFault; a failure changes nothing.
-
-    See docs/decisions/0039-moving-the-limit.md.
-    """
-    before, reached = store.map_bytes, store.pages_reached * store.page_bytes
-    with reading(store) as kv:
-        used = kv.used_pages() * store.page_bytes
-    if size < used:
-        raise invalid(
-            f"the store has {used:,} bytes in use, more than {size:,}",
-            field="map_bytes",
-            action="name a larger size, or delete or purge something first",
-        )
-    try:
-        store.set_max_size(size)
-    except NoMapping as error:
-        raise invalid(
-            str(error), field="map_bytes", action="name a smaller size, or raise what the system allows"
-        ) from None
-    except MapFull:
-        raise NoRoom(f"{size:,} bytes leave no page for the new limit itself") from None
-    log.warning("the limit of the data file is %d bytes now, it was %d; the file has %d", size, before, reached)
 
 
 #: Commands that run between two transactions.
