@@ -27,7 +27,9 @@ def start(rig: Rig) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attempts", [True, False])
-def test_a_start_makes_few_calls_for_a_lease_of_one_message(make_rig: MakeRig, attempts: bool) -> None:
+def test_a_start_makes_few_calls_for_a_lease_of_one_message(
+    unjournaled: None, make_rig: MakeRig, attempts: bool
+) -> None:
     few, many = leases(make_rig("few"), 300, attempts=attempts), leases(make_rig("many"), 3000, attempts=attempts)
     assert (calls(lambda: start(many)) - calls(lambda: start(few))) / 2700 <= START_CALLS_MAX
 

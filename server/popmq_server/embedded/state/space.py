@@ -257,7 +257,7 @@ class Space:
         """Measures whether there are free pages, so that a put that met a full map lacked adjacent ones. Between
         transactions.
         """
-        kv = self._store.begin()
+        kv = self._store.begin_batch()
         try:
             self._fill = self._measured(kv)
             return not self.tight
