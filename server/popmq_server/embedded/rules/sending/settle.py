@@ -11,6 +11,8 @@ then runs the batch again without this command, so that leaves nothing behind ei
 A Settle is never done in parts, as a ChangeInvisibleTime may be: it has as many releases and rejects as one commit
 takes, or is refused. Where others of its batch have written the dead letters that a commit may have, it runs again, as
 a whole, in the next one.
+
+See docs/decisions/0054-settle.md.
 """
 
 from collections import Counter
