@@ -114,7 +114,8 @@ class Writer(Generic[T]):
         self._failed = failed
         self._soon = soon
         self._here = here
-        self._lone = Lone(core)
+        self._lone = None if here is None else Lone(core)
+        self._folds = None if core.store.folding is None else core.folds
         self._lanes: tuple[deque[Waiting[T]], ...] = (deque(), deque(), deque())
         self._lock = threading.RLock()
         self._event = threading.Condition(self._lock)
@@ -153,7 +154,9 @@ class Writer(Generic[T]):
         """Runs the only command that waits on this thread, the event loop's, if it may (lone.py). The writer thread
         needs the lock to begin anything.
         """
-        if self._here is None or sum(map(len, self._lanes)) > 1 or self._due() or self._stopping:
+        if self._lone is None or self._here is None:
+            return False
+        if sum(map(len, self._lanes)) > 1 or self._due() or self._stopping:
             return False
         command, ticket = next(filter(None, self._lanes))[0]
         committed = self._lone.run(command)
@@ -179,7 +182,8 @@ class Writer(Generic[T]):
 
     def _wake_ms(self) -> int | None:
         """When a job or a fold is due."""
-        return self._core.folds.sooner(self._core.next_due_ms)
+        due_ms = self._core.next_due_ms
+        return due_ms if self._folds is None else self._folds.sooner(due_ms)
 
     def _due(self) -> bool:
         """Whether a job or a fold is due."""
@@ -199,7 +203,8 @@ class Writer(Generic[T]):
         try:
             while (batch := self._next_batch()) is not None:
                 self._run(batch)
-            self._core.folds.last()
+            if self._folds is not None:
+                self._folds.last()
         except BaseException as error:
             log.critical("the writer ends: %s", error)
             self._failed(error)
@@ -225,13 +230,14 @@ class Writer(Generic[T]):
         """
         tickets = [ticket for _, ticket in batch]
         try:
-            self._lone.raise_fault()
+            if self._lone is not None:
+                self._lone.raise_fault()
             committed = self._core.run([command for command, _ in batch])
         except BaseException:
             refused = unavailable("a commit failed, and the broker stops: no request of its batch was answered OK")
             self._deliver(tickets, Committed([refused] * len(tickets), set(), False))
             raise
-        if len(batch) == 1:
+        if self._lone is not None and len(batch) == 1:
             self._lone.took(committed.seconds)
         ran = [result is not NEXT_BATCH for result in committed.results]
         if not all(ran):
