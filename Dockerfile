@@ -1,4 +1,4 @@
-# The broker, as a small image: docker run -p 127.0.0.1:8081:8081 -p 127.0.0.1:8082:8082 -v popmq:/data popmq
+# The broker, as a small image: docker run -p 127.0.0.1:8081:8081 -p 127.0.0.1:8082:8082 -p 127.0.0.1:8083:8083 -v popmq:/data popmq
 # Without 127.0.0.1 every program that reaches the machine may call it: first add access keys and TLS (docs/security.md).
 # tests/release/test_packaging.py runs the make targets of these lines, so a change that breaks this file fails a test.
 
@@ -21,7 +21,7 @@ ENV POPMQ_DATA=/data POPMQ_HOST=0.0.0.0 POPMQ_METRICS_HOST=0.0.0.0
 USER 10001:10001
 WORKDIR /data
 VOLUME /data
-EXPOSE 8081 8082 9464
+EXPOSE 8081 8082 8083 9464
 # In the shell, since a start of Python every few seconds costs more than an idle broker. It needs no access key.
 HEALTHCHECK --interval=10s --timeout=10s --start-period=60s CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/${POPMQ_METRICS_PORT:-9464} && printf 'GET /readyz HTTP/1.0\\r\\n\\r\\n' >&3 && grep -q '^HTTP/1.. 200' <&3"]
 # SIGTERM drains the broker: running calls get up to 5 s.

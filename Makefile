@@ -91,6 +91,10 @@ test-transport: setup ## wire, command line, SDK, fault and polyglot tests, whol
 	@echo "test-transport: on --transport $(TRANSPORT)"
 	@POPMQ_TRANSPORT=$(TRANSPORT) $(BIN)/pytest -q $(TWO) tests/wire tests/cli tests/sdk tests/crash tests/polyglot
 
+test-http: setup ## the unary calls of the wire tests over HTTP with JSON in place of gRPC (7 minutes)
+	@echo "test-http: wire tests over HTTP"
+	@POPMQ_FACE=http $(BIN)/pytest -q $(TWO) -m "not process" tests/wire
+
 fuzz: .venv/fuzz ## MINUTES=10 of fuzzing: frames, both protocols, filters, the store's reader (or TARGET=…; needs Linux)
 	@echo "fuzz: $(or $(TARGET),all targets) for $(or $(MINUTES),10) minutes"
 	@nice -n 15 build/fuzz/bin/python -m tests.fuzz $(or $(MINUTES),10) $(TARGET)

@@ -57,7 +57,7 @@ ROOMS = {
         frozenset(
             (
                 *("cronsim", "cryptography", "google", "grpc", "grpc_health"),
-                *("grpc_reflection", "lark", "lmdb", "prometheus_client"),
+                *("grpc_reflection", "h11", "lark", "lmdb", "prometheus_client"),
             )
         ),
     ),
@@ -70,7 +70,7 @@ ROOMS = {
 ORDER = (
     "__main__ embedded_broker process",
     "protocols.server protocols.auditing protocols.client_calls protocols.key_list protocols.last_hour",
-    "protocols.native protocols.rocketmq",
+    "protocols.native protocols.rocketmq protocols.connect",
     "protocols",
     "protocols.access",
     "embedded.loop",
@@ -161,6 +161,7 @@ DOORS: dict[str, dict[str, tuple[str, ...]]] = {
         "popmq_proto": (API, VERIFY),
         "popmq_remoting": ("server/popmq_server/cluster/",),
         "cryptography": ("server/popmq_server/protocols/access/certificate.py",),
+        "h11": ("server/popmq_server/protocols/connect/http1.py",),
         "cronsim": ("server/popmq_server/embedded/rules/schedules/cron.py",),
         "lark": ("server/popmq_server/values/filters/sql92.py", "server/popmq_server/values/filters/parts.py"),
         "lmdb": ("server/popmq_server/embedded/store/lmdb.py",),
@@ -267,6 +268,7 @@ TIMERS = {
     "server/popmq_server/embedded/loop/long_poll.py": "its timer only calls `tick`, which asks the clock",
     "server/popmq_server/embedded/loop/backup_stream.py": "a copy that nobody reads holds pages of the store",
     "server/popmq_server/protocols/rocketmq/clients.py": "an answer that a client owes",
+    "server/popmq_server/protocols/connect/": "slow clients of the HTTP port, as http2/ has them",
     "server/popmq_server/process/console_process.py": "the end of another process",
     "server/popmq_server/line_writer.py": "a reader of the log that is slow at the end of the process",
     "server/popmq_server/embedded/writer/writer.py": "a writer that does not settle",

@@ -159,6 +159,9 @@ def _said(options: Options, serving: "Serving | Workers", waiting: str = "") -> 
         only = " only" if options.tls_only else ""
         lines += [f"TLS{only} on {addresses(options.host, options.tls_port)}: {serving.certificate}{made}"]
     left_out = [flag for _, flag, _ in serving.left_out]
+    if options.http_port and "--http-port" not in left_out:
+        tls = " with TLS" if options.tls_only else ""
+        lines += [f"HTTP with JSON on {addresses(options.host, options.http_port)}{tls}"]
     if options.metrics_port and "--metrics-port" not in left_out:
         lines += [f"metrics on {addresses(options.metrics_host, options.metrics_port)}"]
     lines += [f"no {what}: port {port} is taken; {flag} names another" for what, flag, port in serving.left_out]

@@ -42,6 +42,8 @@ class EmbeddedBroker:
         metrics_port: int = 0,
         max_size: int = MAX_SIZE,
         tls_port: int = 0,
+        http_port: int = 0,
+        http_origins: Iterable[str] = (),
         tls_only: bool = False,
         tls_cert: pathlib.Path | None = None,
         tls_key: pathlib.Path | None = None,
@@ -59,6 +61,8 @@ class EmbeddedBroker:
             max_size=max_size,
             sync=sync,
             tls_port=tls_port,
+            http_port=http_port,
+            http_origins=tuple(http_origins),
             tls_only=tls_only,
             tls_cert=tls_cert,
             tls_key=tls_key,
@@ -84,6 +88,12 @@ class EmbeddedBroker:
     def tls_endpoint(self) -> str:
         """host:port of the TLS port, of the first host."""
         return address(self._options.host[0], self._options.tls_port)
+
+    @property
+    def http_url(self) -> str:
+        """The address of the HTTP port, of the first host."""
+        scheme = "https" if self._options.tls_only else "http"
+        return f"{scheme}://{address(self._options.host[0], self._options.http_port)}"
 
     def start(self) -> "EmbeddedBroker":
         """Returns when the port is open."""

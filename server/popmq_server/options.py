@@ -20,6 +20,8 @@ HOSTS = (HOST,)
 PORT = 8081
 #: Some official clients use TLS unless configured otherwise, so it is on by default.
 TLS_PORT = Unnamed(8082)
+#: popmq.v1 over HTTP/1.1 with JSON.
+HTTP_PORT = Unnamed(8083)
 METRICS_PORT = Unnamed(9464)
 DATA = pathlib.Path("popmq-data")
 MAX_SIZE = Unnamed(64 << 30)
@@ -64,6 +66,8 @@ class Options(NamedTuple):
     sync: str = "full"  # full: fsync before every OK; meta, none: see `--help`
     journal: str = JOURNAL  # of JOURNAL_MODES
     tls_port: int = 0  # 0 = off; `popmq serve` opens TLS_PORT
+    http_port: int = 0  # 0 = off; `popmq serve` opens HTTP_PORT
+    http_origins: tuple[str, ...] = ()  # of the web pages that may call; "*" = all
     tls_only: bool = False  # `port` stays closed
     tls_cert: pathlib.Path | None = None  # None: a development certificate, made where the engine has a place for it
     tls_key: pathlib.Path | None = None

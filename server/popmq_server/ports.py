@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from popmq_server.errors import StartError
-from popmq_server.options import is_any
+from popmq_server.options import Unnamed, is_any
 
 T = TypeVar("T")
 
@@ -15,6 +15,7 @@ T = TypeVar("T")
 _BACKLOG = 1024
 #: What an operator may name where a port cannot be opened.
 PORT_CURE, TLS_PORT_CURE = "--port or --host", "--tls-port or --host; --tls-port 0 serves no TLS"
+HTTP_PORT_CURE = "--http-port or --host; --http-port 0 serves no HTTP"
 
 
 class NotOpened(Exception):
@@ -90,6 +91,12 @@ def bound(bind: Callable[[tuple[str, ...], int], T], hosts: tuple[str, ...], por
     except NotOpened as error:
         why = f"{_unbound(error)} name another with {cure}"
         raise StartError(f"{what} {port} on {error.host} cannot be opened: {why}") from error.why
+
+
+def is_left_out(port: int, error: StartError) -> bool:
+    """Whether a broker starts without this port: nobody named it, and another program has it."""
+    cause = error.__cause__
+    return isinstance(port, Unnamed) and isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE
 
 
 def _unbound(error: NotOpened) -> str:

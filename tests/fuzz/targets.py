@@ -28,6 +28,8 @@ TARGETS = {
     "client-frames": Named("frames", "client", ("popmq_http2",)),
     "native": Named("faces", "native", _API),
     "rocketmq": Named("faces", "rocketmq", _API),
+    "http": Named("http", "requests", ("popmq_server.protocols.connect", "h11")),
+    "json": Named("http", "json", ("popmq_server.protocols.connect", "google.protobuf.json_format")),
     "sql92": Named("filters", "sql", ("popmq_server.values.filters",)),
     "tags": Named("filters", "tags", ("popmq_server.values.filters",)),
     "pages": Named("readers", "pages", ("popmq_server.embedded.store.datafile",)),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.broker_process import BrokerProcess
-from popmq_server.options import METRICS_PORT, PORT, TLS_PORT
+from popmq_server.options import HTTP_PORT, METRICS_PORT, PORT, TLS_PORT
 from popmq_server.process.running import EXIT_CONFIG
 from popmq_server.process.supervision import Supervisor
 from popmq_server.settings import BY_VARIABLE, load
@@ -91,7 +91,7 @@ def test_the_network_policy_opens_clients_ports_to_the_namespace_and_the_metrics
     inside, outside = (
         ([int(port) for port in re.findall(r"port: (\d+)", rule)], rule) for rule in policy.split("    - from:")[1:]
     )
-    assert inside[0] == [PORT, TLS_PORT, METRICS_PORT]
+    assert inside[0] == [PORT, TLS_PORT, HTTP_PORT, METRICS_PORT]
     assert "podSelector: {}" in inside[1]
     assert outside[0] == [METRICS_PORT]
     assert 'namespaceSelector:\n            matchLabels: {popmq-metrics: "true"}' in outside[1]
@@ -108,7 +108,7 @@ def test_commands_that_publish_a_port_publish_it_on_the_loopback() -> None:
 def test_the_manifest_probes_the_paths_and_ports_that_are_served() -> None:
     text = MANIFEST.read_text()
     ports = {name: int(port) for name, port in re.findall(r"name: ([\w-]+), containerPort: (\d+)", text)}
-    assert ports == {"grpc": PORT, "grpc-tls": TLS_PORT, "metrics": METRICS_PORT}
+    assert ports == {"grpc": PORT, "grpc-tls": TLS_PORT, "http": HTTP_PORT, "metrics": METRICS_PORT}
     probes = dict(re.findall(r"(\w+)Probe:\n\s+httpGet: \{path: (/\w+), port: metrics\}", text))
     assert probes == {"liveness": "/healthz", "readiness": "/readyz"}
     assert f'prometheus.io/port: "{METRICS_PORT}"' in text

@@ -17,7 +17,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import SystemClock
 from popmq_server.cluster.access import credentials
 from popmq_server.cluster.promises import WEAKER
-from popmq_server.options import METRICS_PORT, PORT, TLS_PORT, Options
+from popmq_server.options import HTTP_PORT, METRICS_PORT, PORT, TLS_PORT, Options
 from popmq_server.process.running import EXIT_CONFIG
 from popmq_server.settings import BY_VARIABLE, load
 from tests.cluster.gateway import GROUP, TOPIC, created
@@ -95,7 +95,7 @@ def test_the_settings_of_the_manifest_are_understood_and_name_what_the_pod_mount
 def test_the_manifest_probes_the_paths_and_ports_that_are_served() -> None:
     text = MANIFEST.read_text()
     ports = {name: int(port) for name, port in re.findall(r"name: ([\w-]+), containerPort: (\d+)", text)}
-    assert ports == {"grpc": PORT, "grpc-tls": TLS_PORT, "metrics": METRICS_PORT}
+    assert ports == {"grpc": PORT, "grpc-tls": TLS_PORT, "http": HTTP_PORT, "metrics": METRICS_PORT}
     probes = dict(re.findall(r"(\w+)Probe:\n\s+httpGet: \{path: (/\w+), port: metrics\}", text))
     assert probes == {"liveness": "/healthz", "readiness": "/readyz"}
     assert "kind: PodDisruptionBudget" in text

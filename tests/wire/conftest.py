@@ -1,10 +1,12 @@
 """A broker in this process, on a real port and a fake clock; after each test its store is checked."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from harness.broker_process import own_port
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.embedded.fsck.check import check_folder
@@ -19,6 +21,9 @@ from tests.wire.producer import DEALS
 from tests.wire.rocketmq.v2 import V2
 from tests.wire.served import Served, ServedCluster
 from tests.wire.stubs import Stubs
+
+#: Whether the unary calls of the stubs go over HTTP with JSON.
+OVER_HTTP = os.environ.get("POPMQ_FACE") == "http"
 
 
 @pytest.fixture
@@ -37,14 +42,14 @@ def broker(folder: Path, clock: FakeClock) -> Iterator[EmbeddedBroker]:
         with gateway_to_cluster() as served:
             yield served
         return
-    with EmbeddedBroker(folder, clock=clock, sync="none") as broker:
+    with EmbeddedBroker(folder, clock=clock, sync="none", http_port=own_port() if OVER_HTTP else 0) as broker:
         yield broker
     assert check_folder(folder) == []
 
 
 @pytest.fixture
 def stubs(broker: EmbeddedBroker) -> Iterator[Stubs]:
-    with Stubs(broker.endpoint) as stubs:
+    with Stubs(broker.endpoint, broker.http_url if OVER_HTTP else "") as stubs:
         yield stubs
 
 
@@ -84,7 +89,7 @@ def engine(request: pytest.FixtureRequest) -> EmbeddedBroker | Served:
 @pytest.fixture
 def either_shop(engine: EmbeddedBroker | Served) -> Iterator[Stubs]:
     """The shop over each engine: for what the contract says of all of them."""
-    with Stubs(engine.endpoint) as stubs:
+    with Stubs(engine.endpoint, engine.http_url if OVER_HTTP and isinstance(engine, EmbeddedBroker) else "") as stubs:
         stubs.create_topic(queues=1)
         stubs.create_group()
         yield stubs

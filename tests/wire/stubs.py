@@ -15,6 +15,7 @@ from grpc_status import rpc_status
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_proto.v1 import popmq_pb2_grpc as rpc
+from tests.wire.connect.channel import HttpChannel
 
 TOPIC, GROUP = "orders", "billing"
 #: No call of a test may take longer, in seconds: a broker that hangs fails its test with DEADLINE_EXCEEDED.
@@ -40,8 +41,11 @@ class Refusal(NamedTuple):
 class Stubs:
     """One channel. Lower-case methods are calls that tests make often; everything else goes through the stubs."""
 
-    def __init__(self, endpoint: str) -> None:
-        self.channel = grpc.insecure_channel(endpoint, options=OPTIONS)
+    def __init__(self, endpoint: str, http_url: str = "") -> None:
+        """`http_url`: of a port over which the unary calls go instead."""
+        self.channel: Any = grpc.insecure_channel(endpoint, options=OPTIONS)
+        if http_url:
+            self.channel = HttpChannel(http_url, self.channel)
         self.broker: Any = rpc.BrokerStub(self.channel)
         self.admin: Any = rpc.AdminStub(self.channel)
 

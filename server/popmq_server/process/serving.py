@@ -85,7 +85,10 @@ class Serving:
             self._closing.push_async_callback(life.close)
             self._sample(engine)
             connections = options.connections_per_address
-            self._server = Server(engine, self._clock, metrics, keys, options.transport, connections, self._listening)
+            self._server = Server(
+                *(engine, self._clock, metrics, keys, options.transport, connections, self._listening),
+                options.http_origins,
+            )
             self._closing.push_async_callback(self._server.stop, DRAIN_S)
             self._closing.callback(life.close_waits)
             self._watch(life)
@@ -93,6 +96,8 @@ class Serving:
                 self._serve_tls()
             if not options.tls_only:
                 self.port = self._server.open(options.host, options.port)
+            if options.http_port:
+                self._serve_http()
             await self._server.start()
         except BaseException:
             await self.__aexit__(None, None, None)
@@ -120,6 +125,17 @@ class Serving:
         else:
             self.certificate, self._served = made.cert, made
             self._closing.callback(asyncio.ensure_future(_warn_daily(made)).cancel)
+
+    def _serve_http(self) -> None:
+        """Opens the HTTP port. A port in use is an error only if a flag named it."""
+        options = self._options
+        try:
+            certificate = self._served if options.tls_only else None
+            self._server.open_http(options.host, options.http_port, certificate, options.tls_client_required)
+        except StartError as error:
+            if not ports.is_left_out(options.http_port, error):
+                raise
+            self.left_out.append(("HTTP", "--http-port", options.http_port))
 
     def _certificate(self) -> "Certificate | None":
         """The configured certificate, or the development certificate, if the engine has a place for it."""

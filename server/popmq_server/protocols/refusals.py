@@ -8,6 +8,7 @@ import grpc
 from google.protobuf import any_pb2
 from google.rpc import status_pb2
 
+from popmq_http2 import Aborted, Code
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
@@ -90,6 +91,12 @@ def ending(refused: Refused) -> tuple[grpc.StatusCode, str, tuple[tuple[str, byt
     message = _short(refused.message)
     rich = status_pb2.Status(code=status.value[0], message=message, details=[detail])
     return status, message, (("grpc-status-details-bin", rich.SerializeToString()),)
+
+
+def aborted(refused: Refused) -> Aborted:
+    """The end of a call that is refused, for a transport of popmq_http2."""
+    status, message, metadata = ending(refused)
+    return Aborted(Code(status.value[0]), message, metadata)
 
 
 def entry_info(entry: Refused, entries: str, number: int, metrics: Metrics) -> pb.ErrorInfo:

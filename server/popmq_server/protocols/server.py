@@ -24,7 +24,7 @@ from popmq_server.contract.limited import limited
 from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.monitoring.rates import Rates
-from popmq_server.options import CONNECTIONS_PER_ADDRESS, TRANSPORT
+from popmq_server.options import CONNECTIONS_PER_ADDRESS, TRANSPORT, is_loopback
 from popmq_server.protocols import auditing
 from popmq_server.protocols.access.admission import admit
 from popmq_server.protocols.access.authorization import Guarded
@@ -33,6 +33,7 @@ from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.protocols.access.open_streams import OpenStreams
 from popmq_server.protocols.authentication import Authentication
 from popmq_server.protocols.client_calls import ClientCallsService
+from popmq_server.protocols.connect.port import HTTP_ALPN, HttpPort
 from popmq_server.protocols.grpcio_transport import GrpcioTransport
 from popmq_server.protocols.key_list import KeyService
 from popmq_server.protocols.last_hour import HistoryService
@@ -49,7 +50,7 @@ from popmq_server.protocols.probes import HEALTH, REFLECTIONS, HealthService, Re
 from popmq_server.protocols.refusals import refuse
 from popmq_server.protocols.rocketmq.service import SERVICE, RocketmqService
 from popmq_server.protocols.traffic import Traffic
-from popmq_server.protocols.transport import PythonTransport, Requests, ServedMethod, Transport
+from popmq_server.protocols.transport import PythonTransport, Requests, ServedMethod, Transport, tls_context
 
 if TYPE_CHECKING:
     from popmq_server.protocols.access.certificate import Certificate
@@ -83,15 +84,19 @@ class Server:
         transport: str = TRANSPORT,
         connections_per_address: int = CONNECTIONS_PER_ADDRESS,
         listening: ports.Ports | None = None,
+        origins: tuple[str, ...] = (),
     ) -> None:
         """With `keys` every call needs an access key, and every service gets the engine wrapped in Guarded.
 
-        `listening`: where its sockets come from; by default it opens them.
+        `listening`: where its sockets come from; by default it opens them. `origins`: of the web pages that may call
+        the HTTP port.
         """
         self._metrics = metrics
         authentication = Authentication(keys, metrics, f"/{SERVICE.full_name}/") if keys else None
         limits = Limits(message_bytes=MESSAGE_BYTES, connections_per_address=connections_per_address)
-        self._transport = _transport(transport, authentication, limits, listening or ports.Ports())
+        self._listening = listening or ports.Ports()
+        self._transport = _transport(transport, authentication, limits, self._listening)
+        self._http = HttpPort(authentication, limits, origins)
         whole = limited(engine)
         served: Engine = Guarded(whole, keys) if keys else whole
         self._streams = OpenStreams(keys)
@@ -123,7 +128,9 @@ class Server:
         )
         metrics.watch_refusals(pb.Code.keys()[1:])  # the first one says that there is none
         for name in _SERVICES:
-            self._transport.register(f"popmq.v1.{name}", self._methods(name, parts))
+            methods = self._methods(name, parts)
+            self._transport.register(f"popmq.v1.{name}", methods)
+            self._http.register(f"popmq.v1.{name}", methods, pb.DESCRIPTOR.services_by_name[name].methods_by_name)
         self._transport.register(SERVICE.full_name, self._rocketmq.methods())
         self._transport.register(HEALTH, self._health.methods())
         names = [*(f"popmq.v1.{name}" for name in _SERVICES), SERVICE.full_name, HEALTH, *REFLECTIONS]
@@ -249,9 +256,19 @@ class Server:
         bind = functools.partial(self._transport.open_tls, certificate=certificate, client_required=client_required)
         ports.bound(bind, hosts, port, "TLS port", ports.TLS_PORT_CURE)
 
+    def open_http(
+        self, hosts: tuple[str, ...], port: int, certificate: "Certificate | None", client_required: bool = False
+    ) -> None:
+        """Binds the port of HTTP with JSON; with a certificate it has TLS. `client_required`: as of `open_tls`."""
+        bound = ports.bound(self._listening.opened, hosts, port, "HTTP port", ports.HTTP_PORT_CURE)
+        tls = None if certificate is None else tls_context(certificate, client_required, HTTP_ALPN)
+        for one in bound:
+            self._http.open(one, tls, is_shared=self._listening.are_shared, is_local=is_loopback(hosts))
+
     async def start(self) -> None:
         """Serves on the open ports; the last step of a start."""
         await self._transport.start()
+        await self._http.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
         for name in _SERVICES:
             await self._health.set(f"popmq.v1.{name}", health_pb2.HealthCheckResponse.SERVING)
@@ -263,7 +280,7 @@ class Server:
         """
         await self._health.enter_graceful_shutdown()
         self._rocketmq.close()
-        stopped = asyncio.ensure_future(self._transport.stop(grace_s))
+        stopped = asyncio.gather(self._transport.stop(grace_s), self._http.stop(grace_s))
         await asyncio.wait((stopped, idle := asyncio.ensure_future(self._idle.wait())), return_when="FIRST_COMPLETED")
         idle.cancel()
         await self._transport.stop(min(grace_s, _STREAMS_S))

@@ -13,23 +13,23 @@ import os
 import socket
 import ssl
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import grpc
 
 import popmq_http2
-from popmq_http2 import Aborted, Call, Code, Limits, Method
+from popmq_http2 import Call, Limits, Method
 from popmq_server.errors import Refused, StartError
 from popmq_server.ports import Ports
-from popmq_server.protocols.refusals import ending
+from popmq_server.protocols.refusals import aborted
 
 if TYPE_CHECKING:
     from popmq_server.protocols.access.certificate import Certificate, CertificatePair
     from popmq_server.protocols.authentication import Authentication
 
-_ALPN = ["h2"]
+_ALPN = ("h2",)
 #: What a handler gets: the bytes of one request, or an iterator over those of a stream.
 Requests: TypeAlias = Any
 
@@ -116,8 +116,7 @@ class PythonTransport:
         try:
             self._authentication.check(call)
         except Refused as refused:
-            status, message, metadata = ending(refused)
-            raise Aborted(Code(status.value[0]), message, metadata) from None
+            raise aborted(refused) from None
 
     async def _identified(self, method: ServedMethod, request: Requests, call: Call) -> object:
         """Runs the handler of a method for a caller with a valid key."""
@@ -154,17 +153,18 @@ class _Listening(ssl.SSLContext):
         return self.choose().wrap_bio(*given, **named)
 
 
-def tls_context(certificate: "Certificate", client_required: bool) -> ssl.SSLContext:
+def tls_context(certificate: "Certificate", client_required: bool, protocols: Sequence[str] = _ALPN) -> ssl.SSLContext:
     """A context that checks for a new certificate at each connection: files may be replaced at any time.
 
     With authorities of clients it asks for a client's certificate; `client_required`: no client connects without one.
+    `protocols`: what it agrees on by ALPN.
     """
-    served = certificate.pair, _context(certificate.pair, client_required)
+    served = certificate.pair, _context(certificate.pair, client_required, protocols)
 
     def choose() -> ssl.SSLContext:
         nonlocal served
         if (pair := certificate.current()) is not served[0]:
-            served = pair, _context(pair, client_required)
+            served = pair, _context(pair, client_required, protocols)
         return served[1]
 
     listening = _Listening(ssl.PROTOCOL_TLS_SERVER)
@@ -172,10 +172,10 @@ def tls_context(certificate: "Certificate", client_required: bool) -> ssl.SSLCon
     return listening
 
 
-def _context(pair: "CertificatePair", client_required: bool) -> ssl.SSLContext:
+def _context(pair: "CertificatePair", client_required: bool, protocols: Sequence[str]) -> ssl.SSLContext:
     """Loads a pair. Python reads certificates from files only: these have mode 600, and are deleted at once."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.set_alpn_protocols(_ALPN)
+    context.set_alpn_protocols(protocols)
     if pair.client_ca:
         context.verify_mode = ssl.CERT_REQUIRED if client_required else ssl.CERT_OPTIONAL
         context.load_verify_locations(cadata=pair.client_ca.decode("latin-1"))

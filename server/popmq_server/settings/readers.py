@@ -8,6 +8,7 @@ from popmq_server.options import MAX_SIZE_MAX, MAX_SIZE_MIN, hosts
 
 _SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*(?:([KMGT])(?:IB)?)?", re.ASCII | re.IGNORECASE)
 _CLUSTER = re.compile(r"[A-Za-z0-9_-]{1,255}")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]{0,31}://[^\s/?#,@]{1,255}")
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -51,6 +52,17 @@ def host_list(text: str) -> tuple[str, ...]:
         return hosts(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def origins(text: str) -> tuple[str, ...]:
+    """Origins of web pages, as browsers send them, with commas between them; * for all."""
+    found = tuple(one.strip() for one in text.split(","))
+    for one in found:
+        if one != "*" and not _ORIGIN.fullmatch(one):
+            raise argparse.ArgumentTypeError(
+                f"{one!r} is not an origin: name scheme, host and port if it is unusual, such as https://shop.example"
+            )
+    return found
 
 
 def name_servers(text: str) -> tuple[str, ...]:

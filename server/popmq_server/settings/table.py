@@ -9,6 +9,7 @@ from popmq_server.options import (
     CONNECTIONS_PER_ADDRESS,
     ENGINES,
     HOST,
+    HTTP_PORT,
     JOURNAL_MODES,
     LOG_FORMATS,
     LOG_LEVELS,
@@ -54,8 +55,8 @@ class Setting(NamedTuple):
 
     @property
     def default(self) -> Value:
-        """The default of `popmq serve`; an embedded broker serves no TLS unless asked."""
-        return TLS_PORT if self.name == "tls_port" else Options._field_defaults[self.name]
+        """The default of `popmq serve`; an embedded broker serves no TLS and no HTTP unless asked."""
+        return _SERVED.get(self.name, Options._field_defaults[self.name])
 
     @property
     def meaning(self) -> str:
@@ -69,9 +70,11 @@ class Setting(NamedTuple):
     @property
     def is_list(self) -> bool:
         """Whether it has several values: its flag is repeated, its key in the file may be a list."""
-        return self.read in (readers.host_list, readers.name_servers)
+        return self.read in (readers.host_list, readers.name_servers, readers.origins)
 
 
+#: Ports that `popmq serve` opens, and an embedded broker only if asked.
+_SERVED = {"tls_port": TLS_PORT, "http_port": HTTP_PORT}
 #: Settings of the data folder and the data file.
 _EMBEDDED = ("embedded",)
 #: Settings of a gateway, which keeps nothing.
@@ -136,6 +139,20 @@ SETTINGS = (
     ),
     Setting(
         "tls_client_required", readers.switch, "", "no", "refuse connections to the TLS port without such a certificate"
+    ),
+    Setting(
+        "http_port",
+        readers.port,
+        "PORT",
+        "8083, or none when that is taken",
+        "port of HTTP with JSON, for clients without gRPC; with --tls-only it has TLS; 0 = none",
+    ),
+    Setting(
+        "http_origins",
+        readers.origins,
+        "ORIGIN",
+        "none",
+        "web pages that may call the HTTP port, such as https://shop.example; repeat the flag, or use commas; * = all",
     ),
     Setting(
         "access_keys",

@@ -29,7 +29,8 @@ PATHS = ("offsets-table", *(("offsets-delta",) * DELTA_PYTHON.exists()))
 #: The tables, by their number.
 WORDS = {1: "Parquet", 2: "Parquet and Delta"}
 ROWS = 50
-DRIVER_S = 2_400.0
+#: Seconds for a table's batch: one takes some 10 s while processes die.
+BATCH_S = 60.0
 
 
 @contextmanager
@@ -63,9 +64,10 @@ def test_spark_has_each_message_once_whatever_is_killed(
                 client.send("in", bodies[first : first + 250])
         log = tmp_path / "driver.log"
         with driver(open_.endpoint, tmp_path) as process:
-            until_s = time.monotonic() + DRIVER_S
+            until_s = time.monotonic() + batches * BATCH_S
+            longest_s = scale.pick(short=8, whole=25)
             while process.poll() is None and time.monotonic() < until_s:
-                time.sleep(chance.uniform(3.0, 8.0))
+                time.sleep(chance.uniform(3.0, longest_s))
                 victim = chance.choice(("gateway", "gateway", "gateway", "broker"))
                 if victim == "broker":
                     rocketmq.kill("a")

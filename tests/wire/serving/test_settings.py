@@ -37,6 +37,8 @@ VALUES = {
     "tls_key": ("k.pem", '"k.pem"'),
     "tls_client_ca": ("ca.pem", '"ca.pem"'),
     "tls_client_required": ("true", "true"),
+    "http_port": ("9003", "9003"),
+    "http_origins": ("https://shop.example,*", '["https://shop.example", "*"]'),
     "access_keys": ("keys.toml", '"keys.toml"'),
     "metrics_port": ("9002", "9002"),
     "metrics_host": ("::1,127.0.0.2", '["::1", "127.0.0.2"]'),

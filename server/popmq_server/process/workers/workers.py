@@ -23,6 +23,7 @@ from typing import NamedTuple
 from popmq_server import ports
 from popmq_server.clock import pause, stopwatch
 from popmq_server.contract.life import Words
+from popmq_server.errors import StartError
 from popmq_server.monitoring.merging import Merged, WorkerState
 from popmq_server.monitoring.port import ANSWER_S, MonitoringPort, ProbeAnswer, monitoring_sockets
 from popmq_server.options import DRAIN_S, HOSTS
@@ -133,8 +134,20 @@ class Workers:
                 self._closing.callback(MonitoringPort(one, self._merged.app(), probes).close)
         if options.tls_cert:
             self._listen(options.tls_port, "TLS port", ports.TLS_PORT_CURE)
+        if options.http_port:
+            self._listen_http(options.http_port)
         if not options.tls_only:
             self.port = self._listen(options.port, "port", ports.PORT_CURE)
+
+    def _listen_http(self, port: int) -> None:
+        """Opens the HTTP port; the default one only if it is free."""
+        try:
+            self._listen(port, "HTTP port", ports.HTTP_PORT_CURE)
+        except StartError as error:
+            if not ports.is_left_out(port, error):
+                raise
+            self._options = self._options._replace(http_port=0)
+            self.left_out.append(("HTTP", "--http-port", port))
 
     def _listen(self, port: int, what: str, cure: str) -> int:
         opened = ports.bound(ports.opened, self._options.host, port, what, cure)

@@ -53,6 +53,14 @@ class Secret(NamedTuple):
         return hmac.compare_digest(hashlib.sha256(client_key).digest(), self.stored_key)
 
 
+def written(name: str, clear: str, date_time: str) -> str:
+    """The header `authorization` with which a client proves that it has a secret."""
+    client_key = _client_key(clear)
+    mask = hmac.digest(hashlib.sha256(client_key).digest(), f"{name},{date_time}".encode(), "sha256")
+    proof = bytes(a ^ b for a, b in zip(client_key, mask, strict=True))
+    return f"{PROOF} Credential={name}, Proof={proof.hex()}"
+
+
 def _client_key(clear: str) -> bytes:
     return hmac.digest(clear.encode(), b"Client Key", "sha256")
 

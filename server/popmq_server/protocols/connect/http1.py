@@ -1,0 +1,294 @@
+"""One connection of HTTP/1.1: h11 knows the protocol, this one bounds what a client may cost.
+
+    idle ── head ─▶ receiving ── whole ─▶ running ── answer taken ─▶ idle
+      │               │ too large, too slow, without a key: an answer, then the end
+      └── silent for IDLE_S: the end
+
+While a call runs the socket is still read, since only so the end of a client is noticed; then its call is cancelled.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import h11
+
+from popmq_http2 import Aborted, Code
+from popmq_http2.elapsed import monotonic
+from popmq_http2.server.addresses import address_of, certificate_names, shown
+from popmq_http2.transports import connected
+from popmq_server.protocols.connect import password
+from popmq_server.protocols.connect.answers import Answer, error
+from popmq_server.protocols.connect.call import HttpCall
+from popmq_server.protocols.connect.reading import BODY_BYTES, Asked, too_large
+
+HEAD_BYTES = 32 << 10
+_VERSIONS = (b"1.0", b"1.1")
+#: Bytes of later requests that are read while a call runs; then the client waits.
+_AHEAD_BYTES = 64 << 10
+#: Interval of the looks at a connection; a request has to grow by this many bytes from one to the next.
+LOOK_S, PROGRESS_BYTES = 20.0, 16 << 10
+#: After this time without a request, or without taking an answer, the connection ends.
+IDLE_S, STALLED_S = 60.0, 120.0
+
+
+class PortOfConnections(Protocol):
+    """The part of HttpPort that a connection uses."""
+
+    def joined(self, connection: "Http1") -> bool:
+        """Counts a connection; whether its address may have it."""
+
+    def left(self, connection: "Http1") -> None:
+        """Removes it."""
+
+    def keeps(self, connection: "Http1", size: int) -> None:
+        """Counts bytes of a request that is being received; negative: they are given back. Ends the largest when all
+        have too many.
+        """
+
+    def admits(self, asked: Asked, call: HttpCall) -> Answer | None:
+        """Looks at the head of a request: an answer at once, or None. Raises Aborted without a key."""
+
+    async def answer(self, asked: Asked, call: HttpCall) -> Answer:
+        """Carries a whole request out."""
+
+    def extras(self, asked: Asked) -> tuple[tuple[str, str], ...]:
+        """Headers of each answer to this request."""
+
+
+class Http1(asyncio.Protocol):
+    """A connection, from its first byte to its end."""
+
+    def __init__(self, port: PortOfConnections) -> None:
+        self._port = port
+        self._state = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._peer = self.address = ""
+        self._asked: Asked | None = None
+        #: The answer to a head, which waits for the end of its request.
+        self._ready: Answer | None = None
+        self._call: HttpCall | None = None
+        self._pieces: list[bytes] = []
+        #: Bytes of the request that is being received, and those at the last look.
+        self.held = self._held_before = 0
+        self._ahead = 0
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._since_s = monotonic()
+        self._full: asyncio.Future[None] | None = None
+        self._lost: list[Callable[[], Any]] = []
+        self._leaving = False
+
+    # ── Callbacks of asyncio ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = connected(transport)
+        self._peer, self.address = shown(transport.get_extra_info("peername")), address_of(self._transport)
+        self._timer = self._loop.call_later(LOOK_S, self._look)
+        if not self._port.joined(self):
+            why = "this address has too many connections: close some"
+            self._write(error(Aborted(Code.RESOURCE_EXHAUSTED, why))._replace(closes=True))
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._task is not None:
+            self._ahead += len(data)
+            if self._ahead > _AHEAD_BYTES:
+                self._transport.pause_reading()
+        self._state.receive_data(data)
+        self._read()
+
+    def eof_received(self) -> bool:
+        """Closes the connection: who sends no more takes no answers either."""
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        elif self._call is not None:
+            self._call.over()
+        if self._full is not None and not self._full.done():
+            self._full.set_result(None)
+        self._drop()
+        self._port.left(self)
+        for tell in self._lost:
+            tell()
+
+    def pause_writing(self) -> None:
+        self._full, self._since_s = self._loop.create_future(), monotonic()
+
+    def resume_writing(self) -> None:
+        if self._full is not None and not self._full.done():
+            self._full.set_result(None)
+        self._full = None
+
+    # ── Requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read(self) -> None:
+        """Takes what h11 has found, until a call runs or more bytes are needed."""
+        try:
+            while self._task is None and self._transport is not None and not self._transport.is_closing():
+                event = self._state.next_event()
+                if event is h11.NEED_DATA or event is h11.PAUSED:
+                    break
+                if isinstance(event, h11.Request):
+                    self._begin(event)
+                elif isinstance(event, h11.Data):
+                    self._keep(bytes(event.data))
+                elif isinstance(event, h11.EndOfMessage):
+                    self._run()
+                elif isinstance(event, h11.ConnectionClosed):
+                    self._transport.close()
+        except h11.RemoteProtocolError as problem:
+            status = problem.error_status_hint
+            self._refuse(error(Aborted(Code.INVALID_ARGUMENT, f"this is not HTTP/1.1: {problem}"), status))
+        except Aborted as aborted:
+            self._refuse(error(aborted))
+
+    def _begin(self, request: h11.Request) -> None:
+        """The head of a request: whoever may not call is answered before the body is read. Raises Aborted."""
+        if request.http_version not in _VERSIONS:
+            why = "this port speaks HTTP/1.1; the port of gRPC speaks HTTP/2"
+            self._refuse(error(Aborted(Code.UNIMPLEMENTED, why), 505))
+            return
+        if len(request.target) + sum(len(name) + len(value) for name, value in request.headers) > HEAD_BYTES:
+            self._refuse(error(Aborted(Code.INVALID_ARGUMENT, f"the head has more than {HEAD_BYTES} bytes"), 431))
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
+        headers = password.proved(headers, is_private=self._is_private())
+        asked = Asked(request.method.decode("latin-1"), request.target.decode("latin-1"), headers, b"")
+        path = asked.target.partition("?")[0]
+        names = certificate_names(self._transport)
+        self._call = HttpCall(path, tuple(headers.items()), self._peer, names, self._lost.append)
+        self._asked, self._held_before, self._since_s = asked, -PROGRESS_BYTES, monotonic()
+        self._ready = self._port.admits(asked, self._call)
+        if self._ready is not None and headers.keys() & {"content-length", "transfer-encoding"}:
+            self._refuse(self._ready)
+            return
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length) > BODY_BYTES:
+            raise too_large()
+        if self._state.they_are_waiting_for_100_continue:
+            self._send(h11.InformationalResponse(status_code=100, headers=[]))
+
+    def _is_private(self) -> bool:
+        """Whether nobody else can read what the client sends: TLS, or a client on this machine."""
+        if self._transport is None or self._transport.get_extra_info("ssl_object") is not None:
+            return True
+        return self.address == "" or ipaddress.ip_address(self.address).is_loopback
+
+    def _keep(self, data: bytes) -> None:
+        """Keeps bytes of a body. Raises Aborted."""
+        self._pieces.append(data)
+        self.held += len(data)
+        self._port.keeps(self, len(data))
+        if self.held > BODY_BYTES:
+            raise too_large()
+
+    def _run(self) -> None:
+        """Starts the call of a whole request, unless the head was answered."""
+        if self._asked is not None and self._call is not None:
+            self._asked = self._asked._replace(body=b"".join(self._pieces))
+            self._task = self._loop.create_task(self._answered(self._asked, self._call), name=self._call.path)
+
+    async def _answered(self, asked: Asked, call: HttpCall) -> None:
+        """Carries one call out, and waits until its answer is taken; then the next request is read."""
+        ready, self._ready = self._ready, None
+        try:
+            self._write(ready or await self._port.answer(asked, call))
+            while self._full is not None:
+                await self._full
+        finally:
+            call.over()
+            self._task, self._call, self._asked = None, None, None
+            self._drop()
+        self._next()
+
+    def _next(self) -> None:
+        """Reads the next request of the connection, if there may be one."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._leaving or self._state.our_state is not h11.DONE or self._state.their_state is not h11.DONE:
+            self._transport.close()
+            return
+        self._state.start_next_cycle()
+        self._ahead, self._since_s = 0, monotonic()
+        self._transport.resume_reading()
+        self._read()
+
+    def _refuse(self, answer: Answer) -> None:
+        """Answers before the request is whole, and ends the connection."""
+        if self._call is not None:
+            self._call.over()
+        self._drop()
+        self._write(answer._replace(closes=True))
+        self._asked = self._call = None
+
+    def _drop(self) -> None:
+        """Frees the body."""
+        self._port.keeps(self, -self.held)
+        self._pieces, self.held = [], 0
+
+    # ── Answers ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _write(self, answer: Answer) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        closes = answer.closes or self._leaving
+        headers = [*answer.headers]
+        if answer.kind:
+            headers += [("content-type", answer.kind), ("content-length", str(len(answer.body)))]
+        headers += self._port.extras(self._asked) if self._asked is not None else ()
+        headers += [("connection", "close")] if closes else []
+        if self._state.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self._transport.close()
+            return
+        self._send(h11.Response(status_code=answer.status, headers=headers), h11.Data(answer.body), h11.EndOfMessage())
+        if closes:
+            self._transport.close()
+
+    def _send(self, *events: h11.Event) -> None:
+        assert self._transport
+        self._transport.write(b"".join(self._state.send(event) or b"" for event in events))
+
+    # ── The end ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _look(self) -> None:
+        """Ends a connection whose client is silent, sends too slowly, or does not take its answer."""
+        transport, waited_s = self._transport, monotonic() - self._since_s
+        if transport is None:
+            return
+        self._timer = self._loop.call_later(LOOK_S, self._look)
+        if self._full is not None:
+            if waited_s >= STALLED_S:
+                transport.abort()
+        elif self._task is not None:
+            return
+        elif self._asked is None:
+            if waited_s >= IDLE_S:
+                transport.close()
+        elif self.held - self._held_before < PROGRESS_BYTES:
+            self._refuse(error(Aborted(Code.DEADLINE_EXCEEDED, "the rest of the request does not come"), 408))
+        self._held_before = self.held
+
+    def relieve(self) -> None:
+        """Ends the request that is being received: all together hold too much."""
+        why = "the memory for requests is full, and this client holds most of it: send less at a time, and try later"
+        self._refuse(error(Aborted(Code.RESOURCE_EXHAUSTED, why)))
+
+    def go_away(self) -> None:
+        """Ends the connection after the call that runs."""
+        self._leaving = True
+        if self._task is None and self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Ends the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
