@@ -187,3 +187,28 @@ def test_a_transaction_that_commits_after_the_broker_gave_its_message_up_makes_i
         assert outbox.flush(30.0)
     assert seen() == ["one"]
     assert "1 of 1 messages of orders had been given up and are visible now" in caplog.text
+
+
+def test_what_was_given_up_is_redriven_if_the_database_says_that_it_committed(
+    popmq_broker: Broker,
+    popmq_clock: FakeClock,
+    client: popmq.Client,
+    database: str,
+    seen: Callable[[], list[str]],
+    until_ended: Callable[[], None],
+    request: pytest.FixtureRequest,
+) -> None:
+    """The database was away for longer than the check-backs."""
+    with popmq.Outbox(client, database) as outbox:
+        assert outbox.redrive() == {}
+    for when in ("after", "before"):
+        killed(popmq_broker, database, when)
+    client.transactions.on_check(TOPIC, lambda _: None)
+    until_ended()
+    if "://" in database:
+        server: PostgreSQL = request.getfixturevalue("server")
+        server.until("NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE state LIKE 'idle in transaction%')")
+    with popmq.Outbox(client, database) as outbox:
+        assert list(outbox.redrive().values()) == ["the transaction rolled back"]
+        assert list(outbox.redrive().values()) == ["the transaction rolled back"]
+    assert seen() == ["seven"]

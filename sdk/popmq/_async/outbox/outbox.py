@@ -16,14 +16,15 @@ from popmq._async.outbox.finishing import Finishing, Sent
 from popmq._calls import send_calls
 from popmq._outbox.verdicts import PROPERTY
 from popmq.duration import Duration, seconds_of
-from popmq.errors import OutsideTransaction, PartlyRefused
-from popmq.message import Body, Message, SendReceipt
+from popmq.errors import OutsideTransaction, PartlyRefused, TopicNotFound
+from popmq.message import Body, Delivery, Message, SendReceipt
 from popmq.transaction import Resolution, TransactionCheck
 
 log = logging.getLogger("popmq.outbox")
 
 #: Seconds that the end of a program waits for messages of transactions that have ended.
 EXIT_S = 1.0
+GIVE_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 
 class AsyncOutbox:
@@ -60,6 +61,25 @@ class AsyncOutbox:
         for topic in topics:
             self._client.transactions.on_check(topic, self._check)
 
+    async def redrive(self, *, timeout: Duration | None = None) -> dict[str, str]:
+        """Makes visible what the broker gave up, if the database can say now that the transaction committed.
+
+        Returns the reason of each message that stays given up, by its id: it rolled back, or is still not known. Raises
+        what `client.dead_letters.redrive` raises.
+        """
+        stays: dict[str, str] = {}
+        token, is_first = "", True
+        while token or is_first:
+            try:
+                page = await self._client.messages.browse(
+                    GIVE_UP_TOPIC, order="oldest", page_token=token, timeout=timeout
+                )
+            except TopicNotFound:  # nothing has ever been given up
+                return stays
+            token, is_first = page.next_page_token, False
+            stays |= await self._redrive([one for one in page.deliveries if PROPERTY in one.properties], timeout)
+        return stays
+
     async def flush(self, timeout: Duration = 5.0) -> bool:
         """Waits until the messages of all boxes that were left have ended, at most so long; returns whether they have.
 
@@ -84,6 +104,20 @@ class AsyncOutbox:
     async def _leave(self) -> None:
         """At the end of the program."""
         await self.flush(EXIT_S)
+
+    async def _redrive(self, given_up: list[Delivery], timeout: Duration | None) -> dict[str, str]:
+        """Commits those whose transaction committed. The reasons of the others."""
+        verdicts = await self._asking.ended([one.properties[PROPERTY] for one in given_up])
+        ids: dict[str, list[str]] = {}
+        reasons: dict[str, str] = {}
+        for one, verdict in zip(given_up, verdicts, strict=True):
+            if verdict.resolution == "commit" and one.dead_letter:
+                ids.setdefault(one.dead_letter.topic, []).append(one.message_id)
+            else:
+                reasons[one.message_id] = verdict.reason
+        for topic, of_topic in ids.items():
+            await self._client.dead_letters.redrive("", topic=topic, message_ids=of_topic, timeout=timeout)
+        return reasons
 
     async def _check(self, check: TransactionCheck) -> Resolution | None:
         place = check.message.properties.get(PROPERTY, "")
