@@ -24,6 +24,7 @@ REFERENCE: dict[str, tuple[str, Sequence[str]]] = {
     "client": ("Client", ("Client", "Consumer", "PullConsumer", "Transaction")),
     "async-client": ("AsyncClient", ("AsyncClient", "AsyncConsumer", "AsyncPullConsumer", "AsyncTransaction")),
     "worker": ("Workers", ("Worker", "Middleware", "Reject", "RetryLater")),
+    "outbox": ("Outbox", ("Outbox", "Box", "AsyncOutbox", "AsyncBox")),
     "message": ("Messages", ("Message", "Delivery", "SendReceipt", "DeadLetter", "TraceContext")),
     "config": (
         "Settings of a client",

@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "sdk/popmq"
-HAND_WRITTEN = {"__init__.py", "concurrency.py", "channel.py", "grpcio_channel.py"}
+HAND_WRITTEN = {"__init__.py", "concurrency.py", "channel.py", "connections.py", "grpcio_channel.py"}
 HEADER = "# Written by sdk/twin.py from {name}: change that one.\n"
 
 RULES = [

@@ -103,10 +103,10 @@ FLOORS = {
     "popmq_server": ORDER,
     "popmq": (
         "testing",
-        "worker",
+        "outbox worker",
         "_worker",
         "_async _sync",
-        "_calls _consuming",
+        "_calls _consuming _outbox",
         "_transport",
         "owner pull schedule sink stats transaction",
         "message process_queue topic",

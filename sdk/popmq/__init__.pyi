@@ -3,6 +3,7 @@ from popmq import config as config
 from popmq import duration as duration
 from popmq import errors as errors
 from popmq import message as message
+from popmq import outbox as outbox
 from popmq import outcome as outcome
 from popmq import owner as owner
 from popmq import process_queue as process_queue
@@ -34,6 +35,10 @@ from popmq.message import Message as Message
 from popmq.message import Send as Send
 from popmq.message import SendReceipt as SendReceipt
 from popmq.message import TraceContext as TraceContext
+from popmq.outbox import AsyncBox as AsyncBox
+from popmq.outbox import AsyncOutbox as AsyncOutbox
+from popmq.outbox import Box as Box
+from popmq.outbox import Outbox as Outbox
 from popmq.outcome import InvisibleTimeResult as InvisibleTimeResult
 from popmq.outcome import Reject as Reject
 from popmq.outcome import RetryLater as RetryLater
@@ -107,13 +112,16 @@ __all__ = [
     "AccessKey",
     "AccessKeys",
     "Assignment",
+    "AsyncBox",
     "AsyncClient",
     "AsyncConsumer",
+    "AsyncOutbox",
     "AsyncPullConsumer",
     "AsyncTransaction",
     "Attachment",
     "Availability",
     "BatchCommit",
+    "Box",
     "BroadcastConsumeOptions",
     "BrokerInfo",
     "Client",
@@ -153,6 +161,7 @@ __all__ = [
     "MessageLife",
     "MessagePreview",
     "Middleware",
+    "Outbox",
     "Owner",
     "OwnerLease",
     "Page",

@@ -43,6 +43,7 @@ PopMQError
 ├── RequestFailed         the handler of a request rejected it
 ├── Incomplete            a backup was cut short or damaged: delete the file
 ├── ClientClosed          this client was closed, or created before a fork
+├── OutsideTransaction    an outbox sends in a transaction of the database: begin one
 ├── MissingLibrary        a library that only this method needs is not installed
 └── InternalError         a bug of the broker: please report it
 """
@@ -272,6 +273,10 @@ class RequestFailed(PopMQError):
 
 class ClientClosed(PopMQError):
     """This client was closed, or was created before a fork: create a new one."""
+
+
+class OutsideTransaction(PopMQError):
+    """An outbox was told to send, and the connection of the database is in autocommit: begin a transaction first."""
 
 
 class MissingLibrary(PopMQError, ImportError):

@@ -1,0 +1,97 @@
+"""What both halves of the SDK know about libraries of databases. None is imported before a program uses it."""
+
+import importlib
+import os
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from popmq._outbox import postgresql, sqlite
+from popmq._outbox.verdicts import Kind, Rows
+from popmq.errors import MissingLibrary
+
+KINDS: dict[str, Kind] = {"postgresql": postgresql, "sqlite": sqlite}
+#: By the first name of the module of a class. Those of asyncio have names that say so.
+LIBRARIES = ("sqlalchemy", "django", "psycopg", "psycopg2", "asyncpg", "aiosqlite", "sqlite3")
+ASYNC = re.compile(r"sqlalchemy\.ext\.asyncio|asyncpg|aiosqlite|psycopg\.(\w+\.)*Async")
+_URL = re.compile(r"postgres(?:ql)?(?:\+\w+)?://")
+
+
+def library_of(given: object, is_async: bool) -> str:
+    """The library of a connection, a session or an engine; "" for what is of none.
+
+    Raises TypeError for one that is of asyncio, where this half is not, or the reverse. Connections of SQLite that are
+    not of asyncio are in both: they are so fast that they may block an event loop.
+    """
+    for kind in type(given).__mro__:
+        library = kind.__module__.partition(".")[0]
+        if library in LIBRARIES:
+            name = f"{kind.__module__}.{kind.__qualname__}"
+            if (ASYNC.match(name) is not None) != is_async and library != "sqlite3":
+                raise TypeError(f"{name} is for {'popmq.Outbox' if is_async else 'popmq.AsyncOutbox'}")
+            return library
+    return ""
+
+
+def kind_of(name: str) -> Kind:
+    """The kind of a database, by the name that its library has for it. Raises TypeError."""
+    if name not in KINDS:
+        raise TypeError(
+            f"an outbox knows PostgreSQL and SQLite, not {name!r}: use an outbox table (docs/recipes/outbox.md)"
+        )
+    return KINDS[name]
+
+
+def in_transaction(driver: Any) -> bool:
+    """Whether a connection of any driver is in a transaction, after it has run a statement."""
+    if hasattr(driver, "is_in_transaction"):  # asyncpg
+        return bool(driver.is_in_transaction())
+    if hasattr(driver, "in_transaction"):  # sqlite3, aiosqlite
+        return bool(driver.in_transaction)
+    if hasattr(driver, "info"):  # psycopg, psycopg2: as libpq
+        return int(driver.info.transaction_status) != 0
+    return not getattr(driver, "autocommit", False)  # pg8000
+
+
+def tuples(rows: Iterable[Any]) -> Rows:
+    """Rows as tuples, whatever the program has its connection make of them."""
+    return [tuple(row.values()) if hasattr(row, "values") else tuple(row) for row in rows]
+
+
+def url_of(database: object) -> str:
+    """The URL of a PostgreSQL, without a driver that SQLAlchemy would read; "" for what is none."""
+    text = database if isinstance(database, str) else ""
+    return "postgresql://" + text.partition("://")[2] if _URL.match(text) else ""
+
+
+def path_of(database: object) -> str:
+    """The path of an SQLite database; "" for what is none. Raises ValueError for one that only one process can see."""
+    path = os.fspath(database) if isinstance(database, (str, os.PathLike)) else ""
+    if path == ":memory:" or (isinstance(database, str) and not path):
+        raise ValueError("this database ends with its process: an outbox needs one that others can ask, in a file")
+    return str(path)
+
+
+def check_database(database: object, is_async: bool) -> None:
+    """Raises TypeError, ValueError for what an outbox cannot open."""
+    if not (url_of(database) or path_of(database) or library_of(database, is_async) or callable(database)):
+        raise refusal(database, WANTED_DATABASE)
+
+
+def one_of(*names: str) -> Any:
+    """The first of these libraries that is installed. Raises MissingLibrary."""
+    for name in names:
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            continue
+    raise MissingLibrary(f"an outbox of PostgreSQL needs {' or '.join(names)}", action=f"pip install {names[0]}")
+
+
+def refusal(given: object, wanted: str) -> TypeError:
+    """The error for what is of no library."""
+    return TypeError(f"{given!r:.80}, of type {type(given).__name__}, is no {wanted}")
+
+
+WANTED_CONNECTION = "session or connection of SQLAlchemy, Django, psycopg, asyncpg or sqlite3"
+WANTED_DATABASE = "URL, path, engine of SQLAlchemy, connection of Django, nor a function that returns a new connection"

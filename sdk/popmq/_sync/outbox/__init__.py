@@ -1,0 +1,1 @@
+"""The outbox: messages beside the statements of a database transaction."""

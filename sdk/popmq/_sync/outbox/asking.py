@@ -1,0 +1,60 @@
+# Written by sdk/twin.py from popmq/_async/outbox/asking.py: change that one.
+"""Asks the database of an outbox, on a connection of its own: opened when it is needed, and again after an error."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from popmq._outbox import sqlite, verdicts
+from popmq._outbox.verdicts import Kind, Steps, Verdict
+from popmq._sync.concurrency import Mutex, finished
+from popmq._sync.outbox.connections import Reached, connect
+
+T = TypeVar("T")
+
+
+class Asking:
+    """Questions of the checker and of what ends messages: one at a time."""
+
+    def __init__(self, database: Any) -> None:
+        self._database = database
+        self._mutex = Mutex()
+        self._reached: Reached | None = None
+        self._prepared = False
+
+    def prepare(self) -> None:
+        """Connects, and makes what boxes need. Raises what the library raises."""
+        if not self._prepared:
+            self._run(lambda kind: kind.prepare())
+            self._prepared = True
+
+    def ended(self, places: Sequence[str]) -> list[Verdict]:
+        """How the transactions of these places ended. Raises what the library raises."""
+        return self._run(lambda kind: verdicts.ended(kind, places))
+
+    def delete(self, places: Sequence[str]) -> None:
+        """Deletes the markers of messages that have ended."""
+        self._run(lambda _: sqlite.delete(places))
+
+    def close(self) -> None:
+        """Closes the connection; a later question opens another."""
+        with self._mutex:
+            self._close()
+
+    def _run(self, steps: Callable[[Kind], Steps[T]]) -> T:
+        with self._mutex:
+            if self._reached is None:
+                self._reached = connect(self._database)
+            try:
+                return self._reached.run(steps(self._reached.kind))
+            except BaseException:
+                self._close()
+                raise
+
+    def _close(self) -> None:
+        reached, self._reached = self._reached, None
+        if reached is not None:
+            with contextlib.suppress(Exception):  # of a library, about a connection that is broken anyway
+                finished(reached.close())

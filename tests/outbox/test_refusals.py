@@ -1,0 +1,98 @@
+"""What an outbox does not take, and says so before it sends anything."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import popmq
+from popmq import errors
+from popmq._outbox.libraries import kind_of
+from popmq.testing import Broker
+from tests.outbox.conftest import TOPIC
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(tmp_path / "shop.db")
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def outbox(client: popmq.Client, tmp_path: Path) -> Iterator[popmq.Outbox]:
+    with popmq.Outbox(client, tmp_path / "shop.db") as outbox:
+        yield outbox
+
+
+def test_a_connection_in_autocommit_is_refused_and_nothing_is_sent(
+    outbox: popmq.Outbox, connection: sqlite3.Connection, client: popmq.Client
+) -> None:
+    connection.isolation_level = None
+    with outbox(connection) as box, pytest.raises(errors.OutsideTransaction, match="begin one, or turn autocommit off"):
+        box.send(TOPIC, "one")
+    assert client.transactions.list().total == 0
+
+
+def test_a_box_sends_in_its_block_only(outbox: popmq.Outbox, connection: sqlite3.Connection) -> None:
+    box = outbox(connection)
+    with pytest.raises(RuntimeError, match="send in its `with` block"):
+        box.send(TOPIC, "one")
+    with box:
+        pass
+    with pytest.raises(RuntimeError, match="send in its `with` block"):
+        box.send(TOPIC, "one")
+
+
+@pytest.mark.parametrize("wrong", [5, object(), "orders", None])
+def test_what_is_no_connection_is_refused(outbox: popmq.Outbox, wrong: Any) -> None:
+    with outbox(wrong) as box, pytest.raises(TypeError, match="is no session or connection of SQLAlchemy"):
+        box.send(TOPIC, "one")
+
+
+@pytest.mark.parametrize(("database", "error"), [(":memory:", ValueError), ("", ValueError), (5, TypeError)])
+def test_a_database_that_cannot_be_asked_is_refused_where_it_is_given(
+    client: popmq.Client, database: Any, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        popmq.Outbox(client, database)
+
+
+async def test_each_client_has_its_own_outbox(popmq_broker: Broker, client: popmq.Client, tmp_path: Path) -> None:
+    asyncio_engine = pytest.importorskip("sqlalchemy.ext.asyncio").create_async_engine(
+        f"sqlite+aiosqlite:///{tmp_path}/a"
+    )
+    engine = pytest.importorskip("sqlalchemy").create_engine(f"sqlite:///{tmp_path}/a")
+    with pytest.raises(TypeError, match=r"AsyncEngine is for popmq\.AsyncOutbox"):
+        popmq.Outbox(client, asyncio_engine)
+    async with popmq_broker.async_client() as async_client:
+        with pytest.raises(TypeError, match=r"Engine is for popmq\.Outbox"):
+            popmq.AsyncOutbox(async_client, engine)
+    await asyncio_engine.dispose()
+    engine.dispose()
+
+
+def test_another_database_is_named() -> None:
+    with pytest.raises(TypeError, match=r"not 'mysql': use an outbox table \(docs/recipes/outbox\.md\)"):
+        kind_of("mysql")
+
+
+def test_a_message_that_the_broker_refuses_leaves_the_others_to_the_transaction(
+    outbox: popmq.Outbox, connection: sqlite3.Connection, client: popmq.Client
+) -> None:
+    with outbox(connection) as box, pytest.raises(errors.PartlyRefused):
+        box.send(TOPIC, ["good", ""])
+    assert len(box.receipts) == 1
+    connection.rollback()
+    assert outbox.flush(30.0)
+    assert client.transactions.list().total == 0
+
+
+def test_a_topic_that_takes_no_half_messages_is_refused(
+    outbox: popmq.Outbox, connection: sqlite3.Connection, client: popmq.Client
+) -> None:
+    client.topics.create("plain")
+    with outbox(connection) as box, pytest.raises(errors.PopMQError, match="NORMAL"):
+        box.send("plain", "one")
