@@ -40,7 +40,7 @@ ROOMS = {
     "popmq_cli": Room(
         "sdk",
         frozenset({"popmq"}),
-        frozenset({"click", "rich"}),
+        frozenset({"click", "rich", "yaml"}),
         {
             "popmq_server": "sdk/popmq_cli/",
             "popmq_verify": "sdk/popmq_cli/broker/verify.py",

@@ -35,6 +35,7 @@ ROWS = {
     "context": Row("broker.context", "context", "Give brokers names, and select the one that commands call."),
     "topic": Row("readers.topic", "topic", "Create, change, show, purge and delete topics."),
     "group": Row("readers.group", "group", "Create, change, show and delete groups."),
+    "apply": Row("applying.apply", "apply", "Create and change topics, groups and schedules as FILE says."),
     "send": Row("messages.send", "send", "Send messages to TOPIC."),
     "recall": Row("messages.delay", "recall", "Recall delayed messages: they will never be delivered."),
     "pop": Row("messages.pop", "pop", "Lease messages and print them."),

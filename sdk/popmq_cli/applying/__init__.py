@@ -1,0 +1,1 @@
+"""`popmq apply`: what a file says there is to be, and what a broker has."""

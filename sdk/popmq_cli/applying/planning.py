@@ -1,0 +1,176 @@
+"""What is to be done so that a broker has what a file says: made without changing anything, then carried out in order.
+
+Topics come first, then groups, then schedules, since these name the ones before; what goes, goes in the other order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import click
+
+import popmq
+from popmq_cli.applying.reading import Settings, Wanted
+from popmq_cli.shared import rows
+
+CREATED, CHANGED, DELETED = "+", "~", "-"
+#: What a schedule in the file has, and how a broker says it.
+_OF_SCHEDULE = ("cron", "topic", "tz", "missed")
+
+
+class Change(NamedTuple):
+    """One step. `what`: as "topic orders". `details`: its new settings, as "queues: 8 → 16"."""
+
+    sign: str
+    what: str
+    details: list[str]
+    do: Callable[[], Any]
+
+
+def plan(client: popmq.Client, wanted: Wanted, prune: bool) -> list[Change]:
+    """The changes. `prune`: also deletes what the file lacks, of the kinds that it has.
+
+    Raises UsageError for a change that no broker can make.
+    """
+    topics = {each.name: each for each in client.topics.list()}
+    groups = {each.name: each for each in client.groups.list()}
+    schedules = {each.name: each for each in client.schedules.list()} if "schedules" in wanted.kinds else {}
+    changes = [
+        *(each for name, settings in wanted.topics.items() for each in _topic(client, name, settings, topics)),
+        *(each for name, settings in wanted.groups.items() for each in _group(client, name, settings, groups)),
+        *(each for name, settings in wanted.schedules.items() for each in _schedule(client, name, settings, schedules)),
+    ]
+    if prune and "schedules" in wanted.kinds:
+        changes += _deleted("schedule", schedules.keys() - wanted.schedules.keys(), client.schedules.delete)
+    if prune and "groups" in wanted.kinds:
+        changes += _deleted("group", groups.keys() - wanted.groups.keys(), client.groups.delete)
+    if prune and "topics" in wanted.kinds:
+        changes += _deleted("topic", topics.keys() - wanted.topics.keys(), client.topics.delete)
+    return changes
+
+
+def _deleted(kind: str, names: set[str], delete: Callable[[str], None]) -> list[Change]:
+    return [Change(DELETED, f"{kind} {name}", [], functools.partial(delete, name)) for name in sorted(names)]
+
+
+def _topic(client: popmq.Client, name: str, given: Settings, there: dict[str, popmq.Topic]) -> Iterator[Change]:
+    before = there.get(name)
+    if before is None:
+        yield Change(
+            CREATED,
+            f"topic {name}",
+            _shown(given),
+            lambda: client.topics.create(name, **_made(popmq.Topic(name), given)),
+        )
+        return
+    if given.get("type", before.type) != before.type:
+        raise click.UsageError(f"topics.{name}.type: topic {name} is {before.type}, and a type never changes")
+    if given.get("queues", before.queues) < before.queues:
+        raise click.UsageError(f"topics.{name}.queues: topic {name} has {before.queues}, and queues are only added")
+    if differs := _differences(before, given):
+        changed = {field: value for field, value in _made(before, given).items() if field != "type"}
+        yield Change(CHANGED, f"topic {name}", differs, lambda: client.topics.update(name, **changed))
+
+
+def _group(client: popmq.Client, name: str, given: Settings, there: dict[str, popmq.Group]) -> Iterator[Change]:
+    settings = {field: value for field, value in given.items() if field != "filters"}
+    before = there.get(name)
+    if before is None:
+        yield Change(CREATED, f"group {name}", _shown(settings), lambda: client.groups.create(name, **settings))
+    elif differs := _differences(before, settings):
+        yield Change(CHANGED, f"group {name}", differs, lambda: client.groups.update(name, **settings))
+    filters = {} if before is None else {each.topic: each for each in client.groups.subscriptions(name)}
+    for topic, words in given.get("filters", {}).items():
+        found = filters.get(topic, popmq.Subscription(topic))
+        if (_tag(words.get("tag", "")), words.get("sql", "")) != (_tag(found.tag), found.sql):
+            told = f"{found.sql or found.tag or '*'} → {next(iter(words.values()))}"
+            set_filter = functools.partial(client.groups.set_filter, topic, name, **words)
+            yield Change(CHANGED, f"filter of group {name} in topic {topic}", [told], set_filter)
+
+
+def _tag(text: str) -> str:
+    return "" if text == "*" else text
+
+
+def _schedule(client: popmq.Client, name: str, given: Settings, there: dict[str, popmq.Schedule]) -> Iterator[Change]:
+    before, paused = there.get(name), given.get("paused")
+    made = {field: value for field, value in given.items() if field != "paused"}
+
+    def create() -> None:
+        if before is not None:
+            client.schedules.delete(name)
+        client.schedules.create(name, **made)
+        if paused or (paused is None and before is not None and before.paused):
+            client.schedules.pause(name)
+
+    if before is None:
+        yield Change(CREATED, f"schedule {name}", _shown(made), create)
+        return
+    differs = [
+        f"{field}: {getattr(before, field)} → {given[field]}"
+        for field in _OF_SCHEDULE
+        if given.get(field, getattr(before, field)) != getattr(before, field)
+    ]
+    if rows.fields_of(before.message) != rows.fields_of(given["message"]):
+        differs.append("message")
+    if differs:
+        yield Change(CHANGED, f"schedule {name}", differs, create)
+    elif paused is not None and paused != before.paused:
+        do = client.schedules.pause if paused else client.schedules.resume
+        yield Change(CHANGED, f"schedule {name}", [f"paused: {before.paused} → {paused}"], lambda: do(name))
+
+
+def _made(before: Any, given: Settings) -> Settings:
+    """The settings with whole dataclasses in place of those of their fields that are given."""
+    made = {}
+    for name, value in given.items():
+        if isinstance(value, dict):
+            whole = getattr(before, name)
+            kind = whole if whole is not None else popmq.LiteTopics()
+            value = dataclasses.replace(kind, **value)
+        made[name] = value
+    return made
+
+
+def _differences(before: Any, given: Settings) -> list[str]:
+    """The given settings that differ, as "name: old → new"."""
+    found = []
+    for name, value in given.items():
+        old = getattr(before, name) if before is not None else None
+        if isinstance(value, dict):
+            found += [f"{name}.{each}" for each in _differences(old, value)]
+        elif _plain(value) != _plain(old):
+            found.append(f"{name}: {_text(old)} → {_text(value)}")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A value as it can be compared: a broker says times as numbers or moments, and lists as tuples."""
+    if isinstance(value, datetime):
+        return value.timestamp()
+    return tuple(value) if isinstance(value, list | tuple) else value
+
+
+def _shown(given: Settings) -> list[str]:
+    """The settings of something new."""
+    found = []
+    for name, value in given.items():
+        if isinstance(value, dict):
+            found += [f"{name}.{each}" for each in _shown(value)]
+        elif isinstance(value, popmq.Message):
+            found.append(name)
+        else:
+            found.append(f"{name}: {_text(value)}")
+    return found
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_text, value)) or "–"
+    return str(value)

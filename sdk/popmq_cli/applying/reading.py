@@ -1,0 +1,182 @@
+"""The file: names with their settings, by kind. All that is wrong with it is told at once, with its place.
+
+topics:     NAME: the settings of popmq.Topic
+groups:     NAME: the settings of popmq.Group, and `filters` by topic
+schedules:  NAME: cron, topic, message, tz, missed, paused
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from typing import IO, Any, NamedTuple
+
+import click
+import yaml
+
+import popmq
+from popmq_cli.readers.group import start_of
+from popmq_cli.shared import rows
+from popmq_cli.shared.asking import DURATION, SIZE
+
+#: Fields that the broker sets, or that the name of an entry says.
+_NOT_SET = {"name", "created_ms"}
+_FILTER = ("tag", "sql")
+_SCHEDULE = {"cron": str, "topic": str, "tz": str, "missed": str, "paused": bool, "message": dict}
+
+Settings = dict[str, Any]
+
+
+class Wanted(NamedTuple):
+    """What the file has, by name; each entry only the settings that it names."""
+
+    topics: dict[str, Settings]
+    groups: dict[str, Settings]
+    schedules: dict[str, Settings]
+    #: The kinds that the file has, also those that are empty.
+    kinds: frozenset[str]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without tags. A name that comes twice is an error: YAML would drop the first one."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    names: set[str] = set()
+    for key, _ in node.value:
+        if key.value in names:
+            raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is there twice", key.start_mark)
+        names.add(str(key.value))
+    loader.flatten_mapping(node)
+    return dict(loader.construct_pairs(node, deep=True))
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def read(source: IO[bytes]) -> Wanted:
+    """Reads a file. Raises UsageError with everything that is wrong."""
+    try:
+        content = yaml.load(source, _Loader) or {}
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise click.UsageError(f"the file is not YAML: {error}") from None
+    faults: list[str] = []
+    kinds = _entries(content, "", tuple(_READERS), faults)
+    found = Wanted({}, {}, {}, frozenset(kind for kind, _ in kinds))
+    for kind, entries in kinds:
+        for name, given in _entries(entries, kind, None, faults):
+            settings = _READERS[kind]({} if given is None else given, f"{kind}.{name}", faults)
+            getattr(found, kind)[name] = settings
+    if faults:
+        raise click.UsageError("\n".join(faults))
+    return found
+
+
+def _entries(content: Any, place: str, known: Sequence[str] | None, faults: list[str]) -> list[tuple[str, Any]]:
+    """The names of a mapping with what they have; others than `known` are faults."""
+    if content is None:
+        return []
+    if not isinstance(content, Mapping):
+        faults.append(f"{place or 'the file'} is no mapping of names")
+        return []
+    found = []
+    for name, value in content.items():
+        path = f"{place}.{name}".lstrip(".")
+        if not isinstance(name, str):
+            faults.append(f"{path} is no name: write it in quotes")
+        elif known is not None and name not in known:
+            faults.append(f"{path} is unknown: there are {', '.join(known)}")
+        else:
+            found.append((name, value))
+    return found
+
+
+def _fields(kind: type[Any], given: Any, place: str, faults: list[str], more: Sequence[str] = ()) -> Settings:
+    """The settings of a dataclass that are given."""
+    types = typing.get_type_hints(kind)
+    known = [field.name for field in dataclasses.fields(kind) if field.name not in _NOT_SET]
+    return {
+        name: value if name in more else _value(types[name], value, f"{place}.{name}", faults)
+        for name, value in _entries(given, place, [*known, *more], faults)
+    }
+
+
+def _value(kind: Any, given: Any, place: str, faults: list[str]) -> Any:
+    """A value as the SDK has it: durations in seconds, sizes in bytes."""
+    nested = [each for each in (kind, *typing.get_args(kind)) if dataclasses.is_dataclass(each)]
+    if nested:
+        return _fields(typing.cast("type[Any]", nested[0]), given, place, faults)
+    if given is None:
+        faults.append(f"{place} has no value")
+        return given
+    if kind in (int, float):
+        return _number(SIZE if kind is int else DURATION, given, place, faults)
+    if place.endswith(".start"):
+        return _start(given, place, faults)
+    if place.endswith(".backoff"):
+        return tuple(_number(DURATION, each, place, faults) for each in (given if isinstance(given, list) else [given]))
+    choices = typing.get_args(kind)
+    if choices and given not in choices:
+        faults.append(f"{place}: {given!r} is none of {', '.join(map(str, choices))}")
+    elif not choices and not isinstance(given, kind):
+        faults.append(f"{place}: {given!r} is not {'true or false' if kind is bool else 'a text'}")
+    return given
+
+
+def _start(given: Any, place: str, faults: list[str]) -> Any:
+    """Where a group begins: a word, or a time, which YAML reads as a date or a moment without a zone."""
+    try:
+        return start_of(given.isoformat() if isinstance(given, date) else str(given), place)
+    except click.BadParameter as bad:
+        faults.append(f"{place}: {given!r} is {bad.message}")
+        return given
+
+
+def _number(kind: click.ParamType[Any], given: Any, place: str, faults: list[str]) -> Any:
+    """A duration or a size; both may be numbers."""
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
+        faults.append(f"{place}: {given!r} is not a number")
+        return 0
+    try:
+        return kind.convert(given, None, None)
+    except click.BadParameter as bad:
+        faults.append(f"{place}: {bad.message}")
+        return 0
+
+
+def _topic(given: Any, place: str, faults: list[str]) -> Settings:
+    return _fields(popmq.Topic, given, place, faults)
+
+
+def _group(given: Any, place: str, faults: list[str]) -> Settings:
+    found = _fields(popmq.Group, given, place, faults, more=("filters",))
+    filters = {}
+    for topic, wanted in _entries(found.pop("filters", None), f"{place}.filters", None, faults):
+        path = f"{place}.filters.{topic}"
+        words = {name: str(value) for name, value in _entries(wanted, path, _FILTER, faults)}
+        if len(words) != 1:
+            faults.append(f"{path} needs one of {', '.join(_FILTER)}")
+        filters[topic] = words
+    return {**found, "filters": filters}
+
+
+def _schedule(given: Any, place: str, faults: list[str]) -> Settings:
+    found = dict(_entries(given, place, tuple(_SCHEDULE), faults))
+    for name, value in found.items():
+        if not isinstance(value, _SCHEDULE[name]):
+            faults.append(f"{place}.{name}: {value!r} is not what it has to be")
+    faults += [f"{place}.{name} is missing" for name in ("cron", "topic", "message") if not found.get(name)]
+    try:
+        found["message"] = rows.message_of(rows.from_json(found.get("message") or {}))
+    except (ValueError, TypeError, rows.BadRow) as bad:
+        faults.append(f"{place}.message: {bad}")
+    return found
+
+
+_READERS: dict[str, Callable[[Any, str, list[str]], Settings]] = {
+    "topics": _topic,
+    "groups": _group,
+    "schedules": _schedule,
+}

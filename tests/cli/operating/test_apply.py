@@ -1,0 +1,153 @@
+"""`popmq apply`: a broker has what a file says, once and again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import popmq
+from popmq.testing import Broker
+from tests.cli.conftest import Cli
+
+WHOLE = b"""
+topics:
+  orders: {type: FIFO, queues: 4, retention: {keep: 7d, by_age: true, max_bytes: 10GiB}, unique_ids: 10m}
+  parcels:
+    quota: {send_messages_per_s: 100, message_bytes: 64KiB}
+    permission: READ_ONLY
+  chats: {type: LITE, lite: {ttl: 12h}}
+groups:
+  billing: {max_attempts: 5, backoff: [10s, 1m], invisible: 5m, start: 2026-01-31, filters: {orders: {tag: paid}}}
+  audit:
+schedules:
+  nightly: {cron: "0 3 * * *", tz: Europe/Berlin, topic: orders, message: {body: close, message_group: g}, paused: true}
+"""
+
+
+def test_a_file_is_applied_once_and_changes_nothing_when_it_is_applied_again(broker: Broker, run: Cli) -> None:
+    first = run("apply", "-", stdin=WHOLE)
+    assert first.code == 0, first.err
+    assert [line.partition(" (")[0] for line in first.out.splitlines()] == [
+        *("+ topic orders", "+ topic parcels", "+ topic chats", "+ group billing"),
+        *("~ filter of group billing in topic orders", "+ group audit", "+ schedule nightly"),
+    ]
+    with broker.client() as client:
+        orders, billing = client.topics.get("orders"), client.groups.get("billing")
+        assert (orders.type, orders.queues, orders.unique_ids) == ("FIFO", 4, 600.0)
+        assert orders.retention == popmq.Retention("7d", by_age=True, max_bytes=10 << 30)
+        assert client.topics.get("parcels").quota.message_bytes == 64 << 10
+        assert (billing.max_attempts, billing.backoff, billing.invisible) == (5, (10.0, 60.0), 300.0)
+        assert client.groups.subscriptions("billing")[0].tag == "paid"
+        assert client.schedules.get("nightly").paused
+    again = run("apply", "-", stdin=WHOLE)
+    assert (again.code, again.out, again.err) == (0, "", "nothing to change\n")
+
+
+def test_what_differs_is_shown_and_changed_and_the_rest_stays(broker: Broker, run: Cli) -> None:
+    run("apply", "-", stdin=WHOLE)
+    other = b"""
+topics: {orders: {queues: 4, retention: {keep: 3d}}, parcels: {queues: 16}}
+groups: {billing: {backoff: 30s, filters: {orders: {sql: "amount > 5"}}}}
+schedules: {nightly: {cron: "0 4 * * *", topic: orders, message: {body: close, message_group: g}}}
+"""
+    shown = run("apply", "-", "--dry-run", stdin=other)
+    assert shown.out.splitlines() == [
+        "~ topic orders (retention.keep: 604800 → 259200)",
+        "~ topic parcels (queues: 8 → 16)",
+        "~ group billing (backoff: 10, 60 → 30)",
+        "~ filter of group billing in topic orders (paid → amount > 5)",
+        "~ schedule nightly (cron: 0 3 * * * → 0 4 * * *)",
+    ]
+    assert shown.err == "5 changes to make\n"
+    with broker.client() as client:
+        assert client.topics.get("parcels").queues == 8, "a dry run changes nothing"
+        assert run("apply", "-", stdin=other).code == 0
+        assert client.topics.get("orders").retention == popmq.Retention("3d", by_age=True, max_bytes=10 << 30)
+        assert client.topics.get("parcels").permission == "READ_ONLY"
+        assert client.groups.get("billing").max_attempts == 5
+        nightly = client.schedules.get("nightly")
+        assert (nightly.cron, nightly.tz, nightly.paused) == ("0 4 * * *", "UTC", True)
+    assert run("apply", "-", stdin=other).err == "nothing to change\n"
+
+
+def test_prune_deletes_what_the_file_lacks_of_the_kinds_that_it_has(broker: Broker, run: Cli) -> None:
+    run("apply", "-", stdin=WHOLE)
+    left = b"topics: {orders: }\nschedules:\n"
+    asked = run("apply", "-", "--prune", stdin=left)
+    assert (asked.code, "--yes" in asked.err) == (2, True)
+    with broker.client() as client:
+        assert len(client.topics.list()) == 3
+        done = run("apply", "-", "--prune", "--yes", stdin=left)
+        assert done.out.splitlines() == ["- schedule nightly", "- topic chats", "- topic parcels"]
+        assert [each.name for each in client.topics.list()] == ["orders"]
+        assert [each.name for each in client.groups.list()] == ["audit", "billing"], "the file has no part of groups"
+
+
+def test_everything_that_is_wrong_with_a_file_is_told_at_once_and_nothing_is_done(broker: Broker, run: Cli) -> None:
+    wrong = b"""
+topic: {}
+topics:
+  a: {type: FIFA, queue: 3, unique_ids: soon}
+  5: {}
+  b: {retention: {keep: , by_age: 1}}
+  c: []
+groups:
+  g: {fifo: "yes", backoff: [1s, x], start: someday, filters: {a: {tag: x, sql: y}, b: {tags: z}}}
+schedules:
+  s: {topic: a, message: {text: hello}}
+"""
+    told = run("apply", "-", stdin=wrong)
+    assert told.code == 2
+    for place in (
+        "topic is unknown: there are topics, groups, schedules",
+        "topics.a.type: 'FIFA' is none of NORMAL, FIFO",
+        "topics.a.queue is unknown: there are type, queues",
+        "topics.a.unique_ids: 'soon' is not a duration",
+        "topics.5 is no name",
+        "topics.b.retention.keep has no value",
+        "topics.b.retention.by_age: 1 is not true or false",
+        "topics.c is no mapping",
+        "groups.g.fifo: 'yes' is not true or false",
+        "groups.g.backoff: 'x' is not a duration",
+        "groups.g.start: 'someday' is neither",
+        "groups.g.filters.a needs one of tag, sql",
+        "groups.g.filters.b.tags is unknown",
+        "schedules.s.cron is missing",
+        "schedules.s.message: there is no field 'text'",
+    ):
+        assert place in told.err, place
+    with broker.client() as client:
+        assert client.topics.list() == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        (b"topics: {a: {}, a: {}}", "'a' is there twice"),
+        (b"topics: [", "not YAML"),
+        (b"\xff\xfe\x00", "not YAML"),
+        (b"!!python/object/apply:os.system [id]", "not YAML"),
+        (b"- a", "the file is no mapping"),
+    ],
+)
+def test_what_is_not_a_topology_is_refused(broker: Broker, run: Cli, raw: bytes, told: str) -> None:
+    refused = run("apply", "-", stdin=raw)
+    assert (refused.code, told in refused.err) == (2, True)
+
+
+def test_a_change_that_no_broker_can_make_is_refused_before_the_others(broker: Broker, run: Cli) -> None:
+    run("apply", "-", stdin=b"topics: {orders: {queues: 4}}")
+    for part, told in ((b"type: FIFO", "a type never changes"), (b"queues: 2", "queues are only added")):
+        refused = run("apply", "-", stdin=b"topics: {new: {}, orders: {%b}}" % part)
+        assert (refused.code, told in refused.err) == (2, True)
+    with broker.client() as client:
+        assert [each.name for each in client.topics.list()] == ["orders"]
+
+
+def test_a_refusal_of_the_broker_names_what_was_to_be_changed(broker: Broker, run: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text("topics: {orders: {queues: 5000}}")
+    refused = run("apply", str(path))
+    assert refused.code == 1
+    assert "topic orders: " in refused.err
