@@ -22,8 +22,9 @@ from popmq_cli.shared.output import Output, counted
 def apply(client: popmq.Client, output: Output, source: IO[bytes], dry_run: bool, prune: bool, yes: bool) -> None:
     """Create and change topics, groups and schedules as FILE says.
 
-    FILE is YAML, so that it can be kept with the program. What it does not name stays as it is, so you may repeat the command: it then changes nothing. With --prune the
-    command also deletes what the file lacks, of the kinds that it has: without a part `groups`, no group is deleted.
+    FILE is YAML, so that it can be kept with the program. What it does not name stays as it is, so you may repeat the
+    command: it then changes nothing. With --prune the command also deletes what the file lacks, of the kinds that it
+    has: without a part `groups`, no group is deleted.
     Durations are written as 10s, 5m, 72h or 3d, sizes as 64KiB or 10GiB.
 
     \b
