@@ -37,6 +37,7 @@ from popmq.message import TraceContext as TraceContext
 from popmq.outcome import InvisibleTimeResult as InvisibleTimeResult
 from popmq.outcome import Reject as Reject
 from popmq.outcome import RetryLater as RetryLater
+from popmq.outcome import Snooze as Snooze
 from popmq.owner import Attachment as Attachment
 from popmq.owner import Availability as Availability
 from popmq.owner import Finished as Finished
@@ -178,6 +179,7 @@ __all__ = [
     "Send",
     "SendReceipt",
     "Session",
+    "Snooze",
     "StageName",
     "Stats",
     "StoreStats",

@@ -203,7 +203,7 @@ class TraceContext(_message.Message):
     def __init__(self, traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("message_id", "body", "tag", "keys", "properties", "message_group", "deliver_at_ms", "priority", "transaction", "encoding", "trace_context", "born_ms", "delay_ms", "dead_letter", "born_host", "lite_topic", "check_after_ms")
+    __slots__ = ("message_id", "body", "tag", "keys", "properties", "message_group", "deliver_at_ms", "priority", "transaction", "encoding", "trace_context", "born_ms", "delay_ms", "dead_letter", "born_host", "lite_topic", "check_after_ms", "ttl_ms")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -228,6 +228,7 @@ class Message(_message.Message):
     BORN_HOST_FIELD_NUMBER: _ClassVar[int]
     LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     CHECK_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    TTL_MS_FIELD_NUMBER: _ClassVar[int]
     message_id: str
     body: bytes
     tag: str
@@ -245,7 +246,8 @@ class Message(_message.Message):
     born_host: str
     lite_topic: str
     check_after_ms: int
-    def __init__(self, message_id: _Optional[str] = ..., body: _Optional[bytes] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., message_group: _Optional[str] = ..., deliver_at_ms: _Optional[int] = ..., priority: _Optional[int] = ..., transaction: bool = ..., encoding: _Optional[_Union[Encoding, str]] = ..., trace_context: _Optional[_Union[TraceContext, _Mapping]] = ..., born_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., dead_letter: _Optional[_Union[DeadLetter, _Mapping]] = ..., born_host: _Optional[str] = ..., lite_topic: _Optional[str] = ..., check_after_ms: _Optional[int] = ...) -> None: ...
+    ttl_ms: int
+    def __init__(self, message_id: _Optional[str] = ..., body: _Optional[bytes] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., message_group: _Optional[str] = ..., deliver_at_ms: _Optional[int] = ..., priority: _Optional[int] = ..., transaction: bool = ..., encoding: _Optional[_Union[Encoding, str]] = ..., trace_context: _Optional[_Union[TraceContext, _Mapping]] = ..., born_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., dead_letter: _Optional[_Union[DeadLetter, _Mapping]] = ..., born_host: _Optional[str] = ..., lite_topic: _Optional[str] = ..., check_after_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ...) -> None: ...
 
 class DeadLetter(_message.Message):
     __slots__ = ("topic", "queue", "offset", "attempts", "first_pop_ms", "last_client", "reason", "dead_ms")
@@ -532,14 +534,16 @@ class Extend(_message.Message):
     def __init__(self, invisible_ms: _Optional[int] = ...) -> None: ...
 
 class Release(_message.Message):
-    __slots__ = ("delay_ms", "uncounted", "reason")
+    __slots__ = ("delay_ms", "uncounted", "reason", "snooze")
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     UNCOUNTED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    SNOOZE_FIELD_NUMBER: _ClassVar[int]
     delay_ms: int
     uncounted: bool
     reason: str
-    def __init__(self, delay_ms: _Optional[int] = ..., uncounted: bool = ..., reason: _Optional[str] = ...) -> None: ...
+    snooze: bool
+    def __init__(self, delay_ms: _Optional[int] = ..., uncounted: bool = ..., reason: _Optional[str] = ..., snooze: bool = ...) -> None: ...
 
 class Reject(_message.Message):
     __slots__ = ("reason",)
@@ -1186,7 +1190,7 @@ class Backoff(_message.Message):
     def __init__(self, delays_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("name", "max_attempts", "backoff", "invisible_ms", "share_number", "start", "exclusive_owner", "fifo", "created_ms", "in_flight_max", "stop_on_failure", "lite_exclusive", "consume_enable", "subscription_expiry_ms")
+    __slots__ = ("name", "max_attempts", "backoff", "invisible_ms", "share_number", "start", "exclusive_owner", "fifo", "created_ms", "in_flight_max", "stop_on_failure", "lite_exclusive", "consume_enable", "subscription_expiry_ms", "snoozes_max", "dead_letter_expired")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     BACKOFF_FIELD_NUMBER: _ClassVar[int]
@@ -1201,6 +1205,8 @@ class Group(_message.Message):
     LITE_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
     CONSUME_ENABLE_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_EXPIRY_MS_FIELD_NUMBER: _ClassVar[int]
+    SNOOZES_MAX_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_EXPIRED_FIELD_NUMBER: _ClassVar[int]
     name: str
     max_attempts: int
     backoff: Backoff
@@ -1215,7 +1221,9 @@ class Group(_message.Message):
     lite_exclusive: bool
     consume_enable: bool
     subscription_expiry_ms: int
-    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., invisible_ms: _Optional[int] = ..., share_number: _Optional[int] = ..., start: _Optional[_Union[StartPosition, _Mapping]] = ..., exclusive_owner: bool = ..., fifo: bool = ..., created_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., stop_on_failure: bool = ..., lite_exclusive: bool = ..., consume_enable: bool = ..., subscription_expiry_ms: _Optional[int] = ...) -> None: ...
+    snoozes_max: int
+    dead_letter_expired: bool
+    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., invisible_ms: _Optional[int] = ..., share_number: _Optional[int] = ..., start: _Optional[_Union[StartPosition, _Mapping]] = ..., exclusive_owner: bool = ..., fifo: bool = ..., created_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., stop_on_failure: bool = ..., lite_exclusive: bool = ..., consume_enable: bool = ..., subscription_expiry_ms: _Optional[int] = ..., snoozes_max: _Optional[int] = ..., dead_letter_expired: bool = ...) -> None: ...
 
 class Subscription(_message.Message):
     __slots__ = ("topic", "filter", "mode", "share_number")
@@ -2077,7 +2085,7 @@ class TopicStats(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., messages: _Optional[int] = ..., sent_per_s: _Optional[float] = ..., queues: _Optional[_Iterable[_Union[QueueStats, _Mapping]]] = ..., delayed: _Optional[int] = ..., half: _Optional[int] = ..., bytes: _Optional[int] = ..., lite_topics: _Optional[int] = ..., abandoned: _Optional[int] = ...) -> None: ...
 
 class GroupStats(_message.Message):
-    __slots__ = ("group", "topic", "ready", "in_flight", "retry", "backoff", "delayed", "dead", "acked", "quarantined", "oldest_age_ms", "popped_per_s", "acked_per_s", "waiters", "sessions", "owners", "waiting", "filtered", "stopped", "mode", "read_ms", "expires_ms", "bytes_behind", "dropped", "dead_blocked")
+    __slots__ = ("group", "topic", "ready", "in_flight", "retry", "backoff", "delayed", "dead", "acked", "quarantined", "oldest_age_ms", "popped_per_s", "acked_per_s", "waiters", "sessions", "owners", "waiting", "filtered", "stopped", "mode", "read_ms", "expires_ms", "bytes_behind", "dropped", "dead_blocked", "expired")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
@@ -2103,6 +2111,7 @@ class GroupStats(_message.Message):
     BYTES_BEHIND_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     DEAD_BLOCKED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     ready: int
@@ -2128,7 +2137,8 @@ class GroupStats(_message.Message):
     bytes_behind: int
     dropped: int
     dead_blocked: int
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., retry: _Optional[int] = ..., backoff: _Optional[int] = ..., delayed: _Optional[int] = ..., dead: _Optional[int] = ..., acked: _Optional[int] = ..., quarantined: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., popped_per_s: _Optional[float] = ..., acked_per_s: _Optional[float] = ..., waiters: _Optional[int] = ..., sessions: _Optional[int] = ..., owners: _Optional[int] = ..., waiting: _Optional[int] = ..., filtered: _Optional[int] = ..., stopped: _Optional[int] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ..., read_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., bytes_behind: _Optional[int] = ..., dropped: _Optional[int] = ..., dead_blocked: _Optional[int] = ...) -> None: ...
+    expired: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., retry: _Optional[int] = ..., backoff: _Optional[int] = ..., delayed: _Optional[int] = ..., dead: _Optional[int] = ..., acked: _Optional[int] = ..., quarantined: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., popped_per_s: _Optional[float] = ..., acked_per_s: _Optional[float] = ..., waiters: _Optional[int] = ..., sessions: _Optional[int] = ..., owners: _Optional[int] = ..., waiting: _Optional[int] = ..., filtered: _Optional[int] = ..., stopped: _Optional[int] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ..., read_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., bytes_behind: _Optional[int] = ..., dropped: _Optional[int] = ..., dead_blocked: _Optional[int] = ..., expired: _Optional[int] = ...) -> None: ...
 
 class GetHistoryRequest(_message.Message):
     __slots__ = ("topic", "group")

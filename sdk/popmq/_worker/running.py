@@ -25,7 +25,7 @@ from popmq._worker.threads import CallingThread
 from popmq.config import ConsumeOptions
 from popmq.errors import FilterConflict, InvalidField, PopMQError
 from popmq.message import Delivery, Send
-from popmq.outcome import BadPayload, Reject, RetryLater
+from popmq.outcome import BadPayload, Reject, RetryLater, Snooze
 from popmq_http2.elapsed import monotonic
 
 #: Seconds of work that may be held ahead.
@@ -284,6 +284,9 @@ def _settle(delivery: Delivery, error: Exception) -> bool:
     elif isinstance(error, RetryLater):
         log.info("message %s of %s is tried again later: %s", delivery.message_id, delivery.topic, error)
         delivery.release(error.delay, reason=error.reason)
+    elif isinstance(error, Snooze):
+        log.info("message %s of %s is snoozed: %s", delivery.message_id, delivery.topic, error)
+        delivery.snooze(error.delay, reason=error.reason)
     else:
         return False
     return True

@@ -239,6 +239,7 @@ def bad_group_settings(name: str) -> list[Case]:
         *out_of_range(name, "group__invisible_ms", -1, 999, HOUR_12 + 1, *INT64),
         *out_of_range(name, "group__share_number", 10_001, 2**32 - 1),
         *out_of_range(name, "group__in_flight_max", 1_000_001, 2**32 - 1),
+        *out_of_range(name, "group__snoozes_max", 10_001, 2**32 - 1),
         bad(name, "INVALID_FIELD", "group.backoff.delays_ms", **{delays: [1] * 65}),
         bad(name, "INVALID_FIELD", "group.backoff.delays_ms[1]", **{delays: [0, -1]}),
         bad(name, "INVALID_FIELD", "group.backoff.delays_ms[0]", **{delays: [HOUR_12 + 1]}),
