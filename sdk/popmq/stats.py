@@ -381,6 +381,7 @@ class DeadLetterReason:
     first_ms: int
     last_ms: int
     last_offset: int  # of the last one, in the dead-letter topic
+    exception: str = ""  # the name with which the reason begins, as in "ValueError: no account 7"; "": none
 
 
 @dataclass(frozen=True, slots=True)

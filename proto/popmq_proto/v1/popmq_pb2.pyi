@@ -1619,18 +1619,20 @@ class LifeEvent(_message.Message):
     def __init__(self, time_ms: _Optional[int] = ..., what: _Optional[str] = ..., client_id: _Optional[str] = ..., until_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RedriveDeadLettersRequest(_message.Message):
-    __slots__ = ("group", "offsets", "topic", "message_ids", "reason")
+    __slots__ = ("group", "offsets", "topic", "message_ids", "reason", "exception")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTION_FIELD_NUMBER: _ClassVar[int]
     group: str
     offsets: _containers.RepeatedScalarFieldContainer[int]
     topic: str
     message_ids: _containers.RepeatedScalarFieldContainer[str]
     reason: str
-    def __init__(self, group: _Optional[str] = ..., offsets: _Optional[_Iterable[int]] = ..., topic: _Optional[str] = ..., message_ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ...) -> None: ...
+    exception: str
+    def __init__(self, group: _Optional[str] = ..., offsets: _Optional[_Iterable[int]] = ..., topic: _Optional[str] = ..., message_ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., exception: _Optional[str] = ...) -> None: ...
 
 class RedriveDeadLettersResponse(_message.Message):
     __slots__ = ("redriven", "failures")
@@ -1651,18 +1653,20 @@ class RedriveFailure(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., message_id: _Optional[str] = ..., error: _Optional[_Union[ErrorInfo, _Mapping]] = ...) -> None: ...
 
 class DiscardDeadLettersRequest(_message.Message):
-    __slots__ = ("group", "offsets", "topic", "message_ids", "reason")
+    __slots__ = ("group", "offsets", "topic", "message_ids", "reason", "exception")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTION_FIELD_NUMBER: _ClassVar[int]
     group: str
     offsets: _containers.RepeatedScalarFieldContainer[int]
     topic: str
     message_ids: _containers.RepeatedScalarFieldContainer[str]
     reason: str
-    def __init__(self, group: _Optional[str] = ..., offsets: _Optional[_Iterable[int]] = ..., topic: _Optional[str] = ..., message_ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ...) -> None: ...
+    exception: str
+    def __init__(self, group: _Optional[str] = ..., offsets: _Optional[_Iterable[int]] = ..., topic: _Optional[str] = ..., message_ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., exception: _Optional[str] = ...) -> None: ...
 
 class DiscardDeadLettersResponse(_message.Message):
     __slots__ = ("discarded", "failures")
@@ -1693,18 +1697,20 @@ class ListDeadLetterReasonsResponse(_message.Message):
     def __init__(self, reasons: _Optional[_Iterable[_Union[DeadLetterReason, _Mapping]]] = ..., looked_at: _Optional[int] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class DeadLetterReason(_message.Message):
-    __slots__ = ("reason", "messages", "first_ms", "last_ms", "last_offset")
+    __slots__ = ("reason", "messages", "first_ms", "last_ms", "last_offset", "exception")
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     FIRST_MS_FIELD_NUMBER: _ClassVar[int]
     LAST_MS_FIELD_NUMBER: _ClassVar[int]
     LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTION_FIELD_NUMBER: _ClassVar[int]
     reason: str
     messages: int
     first_ms: int
     last_ms: int
     last_offset: int
-    def __init__(self, reason: _Optional[str] = ..., messages: _Optional[int] = ..., first_ms: _Optional[int] = ..., last_ms: _Optional[int] = ..., last_offset: _Optional[int] = ...) -> None: ...
+    exception: str
+    def __init__(self, reason: _Optional[str] = ..., messages: _Optional[int] = ..., first_ms: _Optional[int] = ..., last_ms: _Optional[int] = ..., last_offset: _Optional[int] = ..., exception: _Optional[str] = ...) -> None: ...
 
 class ListDelayedRequest(_message.Message):
     __slots__ = ("topic", "until_ms", "max_messages", "page_token", "whole")

@@ -127,17 +127,19 @@ class AsyncDeadLetterCalls(Namespace):
         topic: str = "",
         message_ids: Sequence[str] = (),
         reason: str | None = None,
+        exception: str = "",
         *,
         timeout: Duration | None = None,
     ) -> Redriven:
         """Delivers dead letters of a group again, from attempt 1: all, or only these (≤ 4,096 of each).
 
         `offsets`: in the dead-letter topic. `topic`: only those that came from this topic. `reason`: only those whose
-        reason is counted under this one (`reasons`). With an empty group it commits half messages that were
-        given up. Raises TopicNotFound, GroupNotFound, InvalidField, StorageFull.
+        reason is counted under this one (`reasons`). `exception`: only those whose reason begins with it, such as
+        "ValueError". With an empty group it commits half messages that were given up.
+        Raises TopicNotFound, GroupNotFound, InvalidField, StorageFull.
         """
         return await self._wire.run(
-            inspection_calls.redrive(group, offsets, topic, message_ids, reason), timeout=timeout
+            inspection_calls.redrive(group, offsets, topic, message_ids, reason, exception), timeout=timeout
         )
 
     async def discard(
@@ -147,6 +149,7 @@ class AsyncDeadLetterCalls(Namespace):
         topic: str = "",
         message_ids: Sequence[str] = (),
         reason: str | None = None,
+        exception: str = "",
         *,
         timeout: Duration | None = None,
     ) -> Discarded:
@@ -155,7 +158,7 @@ class AsyncDeadLetterCalls(Namespace):
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
         return await self._wire.run(
-            inspection_calls.discard(group, offsets, topic, message_ids, reason), timeout=timeout
+            inspection_calls.discard(group, offsets, topic, message_ids, reason, exception), timeout=timeout
         )
 
     async def reasons(self, group: str, topic: str = "", *, timeout: Duration | None = None) -> list[DeadLetterReason]:

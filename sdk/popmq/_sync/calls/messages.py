@@ -128,16 +128,20 @@ class DeadLetterCalls(Namespace):
         topic: str = "",
         message_ids: Sequence[str] = (),
         reason: str | None = None,
+        exception: str = "",
         *,
         timeout: Duration | None = None,
     ) -> Redriven:
         """Delivers dead letters of a group again, from attempt 1: all, or only these (≤ 4,096 of each).
 
         `offsets`: in the dead-letter topic. `topic`: only those that came from this topic. `reason`: only those whose
-        reason is counted under this one (`reasons`). With an empty group it commits half messages that were
-        given up. Raises TopicNotFound, GroupNotFound, InvalidField, StorageFull.
+        reason is counted under this one (`reasons`). `exception`: only those whose reason begins with it, such as
+        "ValueError". With an empty group it commits half messages that were given up.
+        Raises TopicNotFound, GroupNotFound, InvalidField, StorageFull.
         """
-        return self._wire.run(inspection_calls.redrive(group, offsets, topic, message_ids, reason), timeout=timeout)
+        return self._wire.run(
+            inspection_calls.redrive(group, offsets, topic, message_ids, reason, exception), timeout=timeout
+        )
 
     def discard(
         self,
@@ -146,6 +150,7 @@ class DeadLetterCalls(Namespace):
         topic: str = "",
         message_ids: Sequence[str] = (),
         reason: str | None = None,
+        exception: str = "",
         *,
         timeout: Duration | None = None,
     ) -> Discarded:
@@ -153,7 +158,9 @@ class DeadLetterCalls(Namespace):
 
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
-        return self._wire.run(inspection_calls.discard(group, offsets, topic, message_ids, reason), timeout=timeout)
+        return self._wire.run(
+            inspection_calls.discard(group, offsets, topic, message_ids, reason, exception), timeout=timeout
+        )
 
     def reasons(self, group: str, topic: str = "", *, timeout: Duration | None = None) -> list[DeadLetterReason]:
         """Counts the dead letters of a group by reason, the most frequent first; of those from `topic`, or of all.
