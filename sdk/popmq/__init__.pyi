@@ -84,6 +84,7 @@ from popmq.stats import QueueOffsets as QueueOffsets
 from popmq.stats import QueueStats as QueueStats
 from popmq.stats import RedriveFailure as RedriveFailure
 from popmq.stats import Redriven as Redriven
+from popmq.stats import Rescheduled as Rescheduled
 from popmq.stats import Stats as Stats
 from popmq.stats import StoreStats as StoreStats
 from popmq.stats import TopicStats as TopicStats
@@ -171,6 +172,7 @@ __all__ = [
     "RedriveFailure",
     "Redriven",
     "Reject",
+    "Rescheduled",
     "Retention",
     "Retry",
     "RetryLater",

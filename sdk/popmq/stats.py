@@ -362,6 +362,15 @@ class DelayedMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class Rescheduled:
+    """What `client.messages.reschedule` answers: the former recall handle means nothing any more."""
+
+    message_id: str
+    recall_handle: str
+    due_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class DelayedMessages:
     """What `client.messages.list_delayed` answers, soonest first; `total` counts also what was not asked for."""
 

@@ -37,6 +37,7 @@ ROWS = {
     "group": Row("readers.group", "group", "Create, change, show and delete groups."),
     "send": Row("messages.send", "send", "Send messages to TOPIC."),
     "recall": Row("messages.delay", "recall", "Recall delayed messages: they will never be delivered."),
+    "reschedule": Row("messages.delay", "reschedule", "Move a delayed message to another time."),
     "pop": Row("messages.pop", "pop", "Lease messages and print them."),
     "consume": Row(
         "messages.consume", "consume", "Print the messages of TOPIC for GROUP and ack each, until none is left."

@@ -713,6 +713,28 @@ class RecallResponse(_message.Message):
     message_id: str
     def __init__(self, message_id: _Optional[str] = ...) -> None: ...
 
+class RescheduleRequest(_message.Message):
+    __slots__ = ("topic", "recall_handle", "deliver_at_ms", "delay_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    DELIVER_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    recall_handle: str
+    deliver_at_ms: int
+    delay_ms: int
+    def __init__(self, topic: _Optional[str] = ..., recall_handle: _Optional[str] = ..., deliver_at_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ...) -> None: ...
+
+class RescheduleResponse(_message.Message):
+    __slots__ = ("message_id", "recall_handle", "due_ms")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    recall_handle: str
+    due_ms: int
+    def __init__(self, message_id: _Optional[str] = ..., recall_handle: _Optional[str] = ..., due_ms: _Optional[int] = ...) -> None: ...
+
 class EndTransactionRequest(_message.Message):
     __slots__ = ("ends",)
     ENDS_FIELD_NUMBER: _ClassVar[int]
@@ -1713,18 +1735,22 @@ class DeadLetterReason(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., messages: _Optional[int] = ..., first_ms: _Optional[int] = ..., last_ms: _Optional[int] = ..., last_offset: _Optional[int] = ..., exception: _Optional[str] = ...) -> None: ...
 
 class ListDelayedRequest(_message.Message):
-    __slots__ = ("topic", "until_ms", "max_messages", "page_token", "whole")
+    __slots__ = ("topic", "until_ms", "max_messages", "page_token", "whole", "message_id", "key")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     until_ms: int
     max_messages: int
     page_token: str
     whole: bool
-    def __init__(self, topic: _Optional[str] = ..., until_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., page_token: _Optional[str] = ..., whole: bool = ...) -> None: ...
+    message_id: str
+    key: str
+    def __init__(self, topic: _Optional[str] = ..., until_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., page_token: _Optional[str] = ..., whole: bool = ..., message_id: _Optional[str] = ..., key: _Optional[str] = ...) -> None: ...
 
 class ListDelayedResponse(_message.Message):
     __slots__ = ("messages", "total", "next_page_token")

@@ -380,11 +380,21 @@ def _read_delayed(row: pb.DelayedMessage) -> DelayedMessage:
 
 
 def list_delayed(
-    topic: str, until: datetime | float | None, max_messages: int, whole: bool = False
+    topic: str,
+    until: datetime | float | None,
+    max_messages: int,
+    whole: bool = False,
+    message_id: str = "",
+    key: str = "",
 ) -> Call[DelayedMessages]:
     """Delayed messages, soonest first."""
     request = pb.ListDelayedRequest(
-        topic=topic, until_ms=0 if until is None else moment_ms(until), max_messages=max_messages, whole=whole
+        topic=topic,
+        until_ms=0 if until is None else moment_ms(until),
+        max_messages=max_messages,
+        whole=whole,
+        message_id=message_id,
+        key=key,
     )
     return Call(
         "Admin.ListDelayed",

@@ -27,6 +27,7 @@ STAGES = Capability(
 )
 LITE = Capability("lite", "lite topics", "a FIFO topic with message groups, or a topic for each")
 RECALL = Capability("recall", "recalling delayed messages", "let the consumer skip messages that are no longer valid")
+RESCHEDULE = Capability("reschedule", "moving delayed messages to another time", "Recall, and Send again")
 TRANSACTIONS = Capability(
     "transactions", "transactions with check-back", "Send after the local transaction has committed"
 )
@@ -97,6 +98,7 @@ CAPABILITIES = {
         STAGES,
         LITE,
         RECALL,
+        RESCHEDULE,
         TRANSACTIONS,
         PULL,
         QUEUE_LOCKS,

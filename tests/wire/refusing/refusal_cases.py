@@ -21,6 +21,7 @@ def bad_names() -> Iterator[Case]:
             "Broker/Send",
             "Broker/Stage",
             "Broker/Recall",
+            "Broker/Reschedule",
             "Broker/Pop",
             "Broker/QueryAssignment",
             "Broker/WaitAvailable",
@@ -324,6 +325,7 @@ def bad_times() -> Iterator[Case]:
     yield bad(recall, "INVALID_FIELD", "recall_handle", topic=TOPIC)
     for field in ("topic_id", "clock", "due_ms", "number", "nonce"):
         yield bad(recall, "MESSAGE_NOT_FOUND", "recall_handle", recall_handle=forged(field))
+    yield from bad_reschedules()
     yield bad("Broker/EndTransaction", "INVALID_FIELD", "ends", ends=[])
     yield bad("Broker/EndTransaction", "INVALID_FIELD", "ends", ends=[pb.TransactionEnd()] * 4097)
     yield from bad_sinks()
@@ -359,6 +361,17 @@ def bad_sinks() -> Iterator[Case]:
     for odd_name in ({"stage_id": "other"}, {"topic": OTHER_TOPIC}, {"messages": 2}):
         yield bad(commit, "STAGE_NOT_FOUND", "stages[0]", stages=[with_fields(name, **odd_name)])
     yield bad(commit, "STAGE_NOT_FOUND", "stages[0]", sink="other")
+
+
+def bad_reschedules() -> Iterator[Case]:
+    move = "Broker/Reschedule"
+    yield bad(move, "INVALID_FIELD", "recall_handle", recall_handle="x")
+    yield bad(move, "INVALID_FIELD", "recall_handle", topic=TOPIC)
+    yield bad(move, "MESSAGE_NOT_FOUND", "recall_handle", recall_handle=forged("nonce"))
+    yield bad(move, "INVALID_FIELD", "delay_ms", delay_ms=0)
+    yield bad(move, "INVALID_FIELD", "delay_ms", deliver_at_ms=1)
+    yield bad(move, "INVALID_FIELD", "delay_ms", delay_ms=-1)
+    yield bad(move, "INVALID_FIELD", "deliver_at_ms", delay_ms=0, deliver_at_ms=-1)
 
 
 def forged(field: str) -> Callable[[World], str]:
