@@ -33,6 +33,8 @@ AREAS: dict[str, tuple[str, ...]] = {
     "deploy/": ("tests/release",),
     "examples/outbox.py": ("tests/outbox",),
     "examples/settle.py": ("tests/sdk/workers",),
+    "examples/snooze.py": ("tests/sdk/workers",),
+    "examples/time_limit.py": ("tests/sdk/workers",),
     "docs/": ("tests/release", "tests/wire/test_documents.py", "tests/spark/test_docs.py"),
     "http2/": ("tests/http2", "tests/wire/serving"),
     "remoting/": ("tests/remoting",),

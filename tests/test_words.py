@@ -23,11 +23,11 @@ class Banned(NamedTuple):
     instead: str
 
 
-#: Leases and idle subscriptions expire.
+#: Leases, idle subscriptions, and messages with a ttl expire.
 OF_A_LEASE = r"(?<!lease )(?<!leases )(?<!lease has )(?<!lease had )(?<!subscription )(?<!subscriptions )"
-EXPIRED = rf"(?i){OF_A_LEASE}\bexpired\b(?! (?:leases?|subscriptions?)\b)"
+EXPIRED = rf"(?i){OF_A_LEASE}\bexpired\b(?! (?:leases?|subscriptions?|messages?)\b)"
 BANNED = (
-    Banned("expired", EXPIRED, "retention drops messages; leases and subscriptions expire"),
+    Banned("expired", EXPIRED, "retention drops messages; leases, subscriptions, and messages with a ttl expire"),
     Banned("letter", r"(?i)(?<!dead )(?<!dead-)\bletters?\b(?!s?, (?:and )?digits)", "dead letter; a character"),
     Banned("check", r"(?i)\bchecks? (?:the |each |a |all )?(?:requests?|arguments?)\b", "validate a request"),
     Banned("commit group", r"(?i)\b(?:commit groups?|group of commands)\b", "commit batch"),
@@ -79,7 +79,7 @@ def test_code_uses_words_in_their_one_meaning(banned: Banned) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("the lease expired; an expired lease; retention dropped it", []),
+        ("the lease expired; an expired lease; an expired message; retention dropped it", []),
         ("retention expired a message", ["expired"]),
         ("counted as `expired`", []),
         ("a dead letter, a dead-letter topic, letters, digits and `_`", []),

@@ -35,8 +35,8 @@ _NAMES = {
     "popmq.config": "ConsumeOptions Retry Timeouts",
     "popmq.errors": "PopMQError",
     "popmq.message": "DELAY_LEVELS Columns DeadLetter Delivery Message Send SendReceipt TraceContext",
-    "popmq.outcome": "InvisibleTimeResult Reject RetryLater",
     "popmq.outbox": "AsyncBox AsyncOutbox Box Outbox",
+    "popmq.outcome": "InvisibleTimeResult Reject RetryLater Snooze",
     "popmq.owner": "Attachment Availability Finished OwnerLease Position SealedBatch Token",
     "popmq.process_queue": "FlowControl",
     "popmq.pull": "BroadcastConsumeOptions PullConsumeOptions Pulled PulledColumns PullState QueueLocks",
@@ -45,8 +45,8 @@ _NAMES = {
     "popmq.stats": "AccessKey AccessKeys BrokerInfo ClientAnswer ClientSession ClientStats ClusterBroker "
     "ClusterBrokers DeadLetterReason "
     "DelayedMessage DelayedMessages Discarded Found GroupLife GroupStats History HistoryPoint Lease Leases LifeEvent "
-    "MessageGroupState MessageGroups MessageLife Owner Page QueueOffsets QueueStats RedriveFailure Redriven Stats "
-    "StoreStats TopicStats",
+    "MessageGroupState MessageGroups MessageLife Owner Page QueueOffsets QueueStats RedriveFailure Redriven "
+    "Rescheduled Stats StoreStats TopicStats",
     "popmq.topic": "Assignment Group LiteTopics Quota Retention Session Subscription Topic",
     "popmq.transaction": "HalfMessage HalfMessages MessagePreview TransactionCheck",
     "popmq.worker": "Middleware Worker",

@@ -42,6 +42,7 @@ from popmq.outbox import Outbox as Outbox
 from popmq.outcome import InvisibleTimeResult as InvisibleTimeResult
 from popmq.outcome import Reject as Reject
 from popmq.outcome import RetryLater as RetryLater
+from popmq.outcome import Snooze as Snooze
 from popmq.owner import Attachment as Attachment
 from popmq.owner import Availability as Availability
 from popmq.owner import Finished as Finished
@@ -88,6 +89,7 @@ from popmq.stats import QueueOffsets as QueueOffsets
 from popmq.stats import QueueStats as QueueStats
 from popmq.stats import RedriveFailure as RedriveFailure
 from popmq.stats import Redriven as Redriven
+from popmq.stats import Rescheduled as Rescheduled
 from popmq.stats import Stats as Stats
 from popmq.stats import StoreStats as StoreStats
 from popmq.stats import TopicStats as TopicStats
@@ -179,6 +181,7 @@ __all__ = [
     "RedriveFailure",
     "Redriven",
     "Reject",
+    "Rescheduled",
     "Retention",
     "Retry",
     "RetryLater",
@@ -187,6 +190,7 @@ __all__ = [
     "Send",
     "SendReceipt",
     "Session",
+    "Snooze",
     "StageName",
     "Stats",
     "StoreStats",

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from popmq.duration import Duration, seconds_or_none
+from popmq.duration import Duration, seconds_of, seconds_or_none
 from popmq.outcome import ACK, Outcome, Rejected, Released
 
 #: The levels of delay that RocketMQ has, by name, in seconds. `Message.delay` takes any duration.
@@ -72,6 +72,7 @@ class Message:
     trace_context: TraceContext | None = None
     born_ms: int = 0  # when it was created; 0: when it is sent
     lite_topic: str = ""  # LITE topics: the small ordered topic that it is for; ≤ 64 letters, digits, `_` and `-`
+    ttl: Duration = 0.0  # so long after it is visible it expires and is not delivered any more, "10m"; 0: never
 
     def __post_init__(self) -> None:
         if not isinstance(self.body, BODY_TYPES):
@@ -206,6 +207,7 @@ class Delivery(Referable):
     trace_context: TraceContext | None = None
     dead_letter: DeadLetter | None = None  # in a dead-letter topic: its origin
     lite_topic: str = ""
+    ttl: float = 0.0  # seconds after which it expires, from `stored`; 0: never
     _guard: "DeliveryGuard | None" = field(default=None, repr=False)
     _renamed: str = field(default="", repr=False)
 
@@ -265,6 +267,14 @@ class Delivery(Referable):
         `uncounted`: this attempt does not count. `reason` (≤ 4 KiB) stays with the message.
         """
         self._settle(Released(seconds_or_none(delay, "delay"), uncounted, reason))
+
+    def snooze(self, delay: Duration, *, reason: str = "") -> None:
+        """Puts it back for `delay`, such as "5m", in the background, because it cannot be handled yet.
+
+        No attempt counts, up to the group's `snoozes_max` snoozes of one message; a further one is a release that
+        counts. `reason` (≤ 4 KiB) stays with the message. `client.snooze` waits for the broker.
+        """
+        self._settle(Released(seconds_of(delay, "delay"), False, reason, snooze=True))
 
     def reject(self, reason: str = "") -> None:
         """Sends it to the dead-letter topic, in the background. `reason`: ≤ 4 KiB."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from popmq.duration import Duration, seconds_or_none
+from popmq.duration import Duration, seconds_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +15,15 @@ class Acked:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Released: visible after `delay` seconds (None: the group's backoff). `uncounted`: the attempt does not count."""
+    """Released: visible after `delay` seconds (None: the group's backoff). `uncounted`: the attempt does not count.
+
+    `snooze`: it does not count either, as often as the group's `snoozes_max` allows.
+    """
 
     delay: float | None = None
     uncounted: bool = False
     reason: str = ""
+    snooze: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +70,32 @@ class RetryLater(Exception):
 
     def __init__(self, delay: Duration | None = None, reason: str = "") -> None:
         super().__init__(reason or ("in " + str(delay) if delay is not None else "after the backoff of the group"))
-        self.delay = seconds_or_none(delay, "delay")
-        if self.delay is not None and not 0 <= self.delay <= DELAY_S_MAX:
-            raise ValueError(
-                f"delay is {delay!r}: a message waits at most 12 hours after an attempt; for longer, send it again to "
-                "a DELAY topic, with a delay"
-            )
+        self.delay = None if delay is None else _delay_s(delay)
         self.reason = reason
+
+
+class Snooze(Exception):
+    """Raised by a handler that cannot handle the message yet: try again after `delay`, such as 90 or "90s".
+
+    No attempt counts, up to the group's `snoozes_max` snoozes of one message; after these it is as `RetryLater`.
+    Raises ValueError for a delay that no release may have: below 0, or above 12 hours.
+    """
+
+    def __init__(self, delay: Duration, reason: str = "") -> None:
+        super().__init__(reason or f"for {delay}")
+        self.delay = _delay_s(delay)
+        self.reason = reason
+
+
+def _delay_s(delay: Duration) -> float:
+    """The seconds of a release. Raises ValueError."""
+    found = seconds_of(delay, "delay")
+    if not 0 <= found <= DELAY_S_MAX:
+        raise ValueError(
+            f"delay is {delay!r}: a message waits at most 12 hours after an attempt; for longer, send it again to "
+            "a DELAY topic, with a delay"
+        )
+    return found
 
 
 class BadPayload(ValueError):

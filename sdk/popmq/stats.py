@@ -63,6 +63,7 @@ class GroupStats:
     expires_ms: int = 0  # when the subscription expires unless a client reads it; 0 = it is in use, or never expires
     bytes_behind: int | None = 0  # an estimate: `ready` × the mean size of the topic's messages
     dropped: int | None = 0  # by retention, before they were finished
+    expired: int | None = 0  # dropped because their ttl was over
     dead_blocked: int | None = (
         0  # among in_flight: lease over, no attempt left, and no room in the store for the dead letter
     )
@@ -361,6 +362,15 @@ class DelayedMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class Rescheduled:
+    """What `client.messages.reschedule` answers: the former recall handle means nothing any more."""
+
+    message_id: str
+    recall_handle: str
+    due_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class DelayedMessages:
     """What `client.messages.list_delayed` answers, soonest first; `total` counts also what was not asked for."""
 
@@ -380,6 +390,7 @@ class DeadLetterReason:
     first_ms: int
     last_ms: int
     last_offset: int  # of the last one, in the dead-letter topic
+    exception: str = ""  # the name with which the reason begins, as in "ValueError: no account 7"; "": none
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,7 +454,8 @@ class GroupLife:
     """The state of a message for one group.
 
     `state` is `ready`, `leased`, `backoff`, `retry`, `waiting` or `stopped` (FIFO), `acked`, `dead`, `filtered`,
-    `dropped` (by retention), `skipped` (a reset or a purge), `quarantined`, `pulled`, or `before start`.
+    `expired` (its ttl is over), `dropped` (by retention), `skipped` (a reset or a purge), `quarantined`, `pulled`, or
+    `before start`.
     """
 
     group: str

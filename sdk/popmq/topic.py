@@ -109,6 +109,8 @@ class Group:
     consume_enable: bool = True  # false: its pops and pulls are Forbidden; what it has leased can be settled
     # Seconds: a topic that it has not read for so long is its own no more, and what it had not read is lost for it.
     subscription_expiry: float = DEFAULT_EXPIRY_S  # 1 h – 10 years; 0: never
+    snoozes_max: int = 1_000  # how often one message may be snoozed, 1–10,000; a further snooze counts as an attempt
+    dead_letter_expired: bool = False  # messages whose ttl is over become dead letters; else they are dropped
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ of its group, and after its `max_attempts` the message is a dead letter. Leases 
 import asyncio
 import inspect
 import logging
+import os
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar, Unpack
 
 from popmq._async.client import AsyncClient
@@ -31,6 +32,7 @@ from popmq._worker.declaring import declare_missing
 from popmq._worker.handlers import Handler, handler_of
 from popmq._worker.middleware import checked_middleware
 from popmq._worker.running import Run
+from popmq._worker.stuck import report
 from popmq.config import ConsumeOptions
 from popmq.duration import Duration, seconds_or_none
 from popmq.message import Delivery
@@ -84,6 +86,7 @@ class Worker:
         group: str,
         concurrency: int = 8,
         convert: Callable[[Delivery], Any] | None = None,
+        timeout: Duration | None = None,
         **options: Unpack[ConsumeOptions],
     ) -> Callable[[Function], Function]:
         """Registers a function or a coroutine function for the messages of `topic`, which stays callable as it is.
@@ -93,14 +96,16 @@ class Worker:
         `str` the body, another type the body's JSON as that type: dataclasses, TypedDicts, pydantic models and msgspec
         structs among them. A body that is not of this type is rejected, since no further try would change it.
         A `popmq.Send` that it returns, or a list of them, is sent in the same commit as the ack of the message.
-        `convert`: makes the payload instead. `options`: of `client.consume`, such as `tag`, `sql`, `invisible`.
+        `convert`: makes the payload instead. `timeout`: a handler that runs longer has failed, and its message is
+        released, "timed out after 30 s"; a coroutine is cancelled, a thread is left behind, since nothing can end it.
+        `options`: of `client.consume`, such as `tag`, `sql`, `invisible`.
         Raises TypeError for a function that takes something else, and for an option that `client.consume` does not
         have; InvalidField for one out of range; ValueError for a second one of the same topic and
         group, since each message would go to one of the two.
         """
 
         def register(function: Function) -> Function:
-            made = handler_of(function, topic, group, concurrency, convert, options)
+            made = handler_of(function, topic, group, concurrency, convert, options, timeout)
             for each in self.handlers:
                 if (each.topic, each.group) == (topic, group) and not {"lite_topics"} & (each.options.keys() | options):
                     raise ValueError(
@@ -156,6 +161,13 @@ class Worker:
             return "draining"
         return self._run.unready() if self._run is not None else "not started"
 
+    def at_work(self) -> str:
+        """The handlers that run now, as a text: each with its message, how long it runs, and its stack.
+
+        From any thread, and from a signal handler; `popmq work` prints it at SIGQUIT.
+        """
+        return report(self._run.at_work() if self._run is not None else ())
+
     def stop(self) -> None:
         """Drains: begins no further message, finishes what runs. The second call stops at once. From any thread.
 
@@ -182,7 +194,25 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
                 loop.add_signal_handler(number, stop)
-        return await self.serve(client, declare=declare)
+        with self._told_by_sigquit():
+            return await self.serve(client, declare=declare)
+
+    @contextmanager
+    def _told_by_sigquit(self) -> Iterator[None]:
+        """Prints what runs at SIGQUIT. The event loop is not asked: a handler may block it."""
+        before = signal.getsignal(signal.SIGQUIT)
+        if before is not signal.SIG_DFL:  # the program has one of its own, or ignores it
+            yield
+            return
+
+        def tell(*_: object) -> None:
+            os.write(2, f"process {os.getpid()}: {self.at_work()}".encode(errors="backslashreplace"))
+
+        signal.signal(signal.SIGQUIT, tell)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGQUIT, before)
 
     @asynccontextmanager
     async def ready(self) -> AsyncIterator[None]:

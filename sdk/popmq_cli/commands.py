@@ -38,6 +38,7 @@ ROWS = {
     "apply": Row("applying.apply", "apply", "Create and change topics, groups and schedules as FILE says."),
     "send": Row("messages.send", "send", "Send messages to TOPIC."),
     "recall": Row("messages.delay", "recall", "Recall delayed messages: they will never be delivered."),
+    "reschedule": Row("messages.delay", "reschedule", "Move a delayed message to another time."),
     "pop": Row("messages.pop", "pop", "Lease messages and print them."),
     "consume": Row(
         "messages.consume", "consume", "Print the messages of TOPIC for GROUP and ack each, until none is left."
@@ -51,6 +52,7 @@ ROWS = {
     "ack": Row("messages.settle", "ack", "Ack messages: the group does not get them again."),
     "extend": Row("messages.settle", "extend", "Move the deadline of leases."),
     "release": Row("messages.settle", "release", "Release messages: they are delivered again."),
+    "snooze": Row("messages.settle", "snooze", "Put messages back for a while; no attempt counts."),
     "reject": Row("messages.settle", "reject", "Send messages to the dead-letter topic."),
     "ping": Row("broker.ping", "ping", "Check that the broker answers; show its release and its engine."),
     "bench": Row("broker.bench", "bench", "Send, pop and ack messages, and show rates and durations."),

@@ -33,6 +33,20 @@ def test_a_delayed_message_is_sent_listed_and_recalled(run: Cli, mail: popmq.Cli
     assert mail.pop("mail", "billing") == []
 
 
+@pytest.mark.capability("reschedule")
+def test_a_delayed_message_is_found_by_its_key_and_moved(run: Cli, mail: popmq.Client, popmq_clock: FakeClock) -> None:
+    handle = mail.send("mail", popmq.Message("later", key="k", delay=60.0)).recall_handle
+    mail.send("mail", popmq.Message("another", delay=60.0))
+    (found,) = run("delayed", "mail", "--key", "k", "--json").objects
+    assert (found["recall_handle"], found["preview"]["keys"]) == (handle, ["k"])
+    moved = run("reschedule", "mail", handle, "--delay", "2h")
+    assert "is due at 2023-11-15T00:13:20Z" in moved.err
+    (found,) = run("delayed", "mail", "--id", found["message_id"], "--json").objects
+    assert found["recall_handle"] == moved.out.strip() != handle
+    assert run("reschedule", "mail", handle, "--delay", "2h").code == 1
+    assert run("reschedule", "mail", handle).code == 2
+
+
 def test_some_of_many_recalled_are_distinguished(run: Cli, mail: popmq.Client) -> None:
     handle = mail.send("mail", popmq.Message("later", delay=60.0)).recall_handle
     done = run("recall", "mail", handle, "nonsense")

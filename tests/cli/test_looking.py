@@ -62,6 +62,10 @@ def test_dead_letters_are_listed_by_reason_and_discarded_by_it(run: Cli, client:
         ("billing", 1, "timeout"),
     ]
     assert run("dlq", "list", "--by", "reason").out.splitlines()[0].split("\t")[0] == "GROUP"
+    (counted,) = run("dlq", "list", "--by", "exception", "--json").objects[:1]
+    assert (counted["exception"], counted["messages"], counted["reasons"]) == ("ValueError", 2, 1)
+    assert "EXCEPTION" in run("dlq", "list", "--by", "exception").out.splitlines()[0]
+    assert run("dlq", "discard", "billing", "--exception", "KeyError", "--yes").err == "0 discarded\n"
     assert run("dlq", "discard", "billing", "--reason", "ValueError: 7", "--yes").err == "2 discarded\n"
     assert run("dlq", "discard", "billing", "--offset", "99").code != 0
     assert run("dlq", "discard", "billing", "--yes").err == "1 discarded\n"

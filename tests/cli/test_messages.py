@@ -171,6 +171,17 @@ def test_extend_release_and_reject_say_what_became_of_the_message(
     assert (again.body, again.attempt) == (b"b", 1)
 
 
+@pytest.mark.capability("snooze")
+def test_a_snooze_puts_a_message_back_and_counts_no_attempt(
+    run: Cli, client: popmq.Client, popmq_clock: FakeClock
+) -> None:
+    client.send("orders", "a")
+    (delivery,) = client.pop("orders", "billing")
+    assert run("snooze", "billing", delivery.handle, "--delay", "5m").err == "visible at 2023-11-14T22:18:20Z\n"
+    popmq_clock.advance(300_000)
+    assert [again.attempt for again in client.pop("orders", "billing")] == [1]
+
+
 @pytest.mark.promise("ack")
 def test_a_delivery_that_is_over_is_refused_and_one_of_many_partly(run: Cli, client: popmq.Client) -> None:
     client.send("orders", ["a", "b"])

@@ -118,6 +118,27 @@ def test_a_hangup_drains_and_the_log_may_be_json(start: Start, client: popmq.Cli
     assert {"time", "level", "logger", "process", "message"} == set(told[0])
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("arguments", [(), ("--processes", "2")])
+def test_sigquit_prints_where_each_handler_stands_and_the_work_goes_on(
+    start: Start, client: popmq.Client, folder: Path, arguments: tuple[str, ...]
+) -> None:
+    program = start(*arguments)
+    client.send("orders", popmq.Message("slow", message_id="order-7"))
+    assert seen(client) == ["begins slow"]
+    program.send_signal(signal.SIGQUIT)
+    assert program.stderr is not None
+    told = list[str]()
+    while not any("in bill" in line for line in told):
+        told.append(program.stderr.readline())
+    assert any("1 handler at work" in line for line in told)
+    assert any(line.startswith("bill: message 'order-7' of orders, attempt 1, for ") for line in told)
+    (folder / "go").touch()
+    assert seen(client) == ["ends slow"]
+    program.terminate()
+    assert program.wait(60) == 0
+
+
 @pytest.mark.promise("redelivery")
 @pytest.mark.process
 def test_the_second_signal_ends_it_at_once_and_its_message_is_there_again(start: Start, client: popmq.Client) -> None:

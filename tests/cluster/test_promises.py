@@ -19,7 +19,7 @@ def test_what_a_consumer_and_spark_need_is_there() -> None:
 
 def test_settings_that_no_broker_keeps_are_lacking_instead_of_dropped_silently() -> None:
     settings = {"unique_ids", "quotas", "retention", "in_flight_max", "stop_on_failure", "exclusive_owner"}
-    assert settings | {"subscription_expiry", "lite", "owners", "stages"} <= promises.info().lacking
+    assert settings | {"subscription_expiry", "snooze", "lite", "owners", "stages"} <= promises.info().lacking
 
 
 def test_what_the_weakest_broker_lacks_is_lacking_too() -> None:

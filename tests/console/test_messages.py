@@ -353,6 +353,20 @@ def test_dead_letters_are_counted_by_reason_and_those_of_one_are_discarded(site:
     assert "no room" not in {one.reason for one in site.client.dead_letters.reasons("packing")}
 
 
+def test_dead_letters_of_one_exception_are_added_up_and_discarded(site: Site, operator: Browser) -> None:
+    site.client.send("orders", [f"unpriced {number}" for number in range(3)])
+    popped = [each for each in site.client.pop("orders", "packing", 64) if each.text().startswith("unpriced")]
+    for delivery in popped:
+        site.client.reject(delivery, f"KeyError: {delivery.text()!r}")
+    assert len(popped) == 3
+    page = operator.get("/dead-letters/group?group=packing")
+    assert "By exception" in page.plain
+    assert "KeyError 3 3 " in page.plain
+    done = operator.post("/dead-letters/discard", group="packing", exception="KeyError")
+    assert "Discarded: 3 dead letters" in done.plain
+    assert "KeyError" not in {one.exception for one in site.client.dead_letters.reasons("packing")}
+
+
 def test_ticked_dead_letters_are_discarded(site: Site, operator: Browser, reader: Browser) -> None:
     dead(site, 4)
     before = dead_now(site)

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+import popmq
 from popmq import errors
-from tests.sdk.conftest import GROUP, TOPIC
+from tests.sdk.conftest import GROUP, TOPIC, eventually
 
 
 @pytest.mark.promise("statistics")
@@ -86,6 +87,40 @@ async def test_a_release_without_a_delay_takes_the_groups_backoff(client: Any, p
     assert (result.visible_ms, result.dead_lettered) == (popmq_clock.now_ms() + 10_000, False)
 
 
+@pytest.mark.capability("snooze")
+async def test_a_snoozed_message_comes_back_after_its_delay_and_no_attempt_counts(client: Any, advance: Any) -> None:
+    await client.send(TOPIC, b"x")
+    (delivery,) = await client.pop(TOPIC, GROUP)
+    await client.snooze(delivery, "5m", "not open yet")
+    await advance(299.0)
+    assert await client.pop(TOPIC, GROUP) == []
+    await advance(1.0)
+    (again,) = await client.pop(TOPIC, GROUP)
+    assert again.attempt == 1
+    results = await client.snooze([again.handle], 60, group=GROUP)
+    assert [result.dead_lettered for result in results] == [False]
+
+
+@pytest.mark.capability("snooze")
+async def test_a_handler_snoozes_its_delivery_as_often_as_the_group_allows(
+    client: Any, guard: Any, advance: Any, numbers: Any
+) -> None:
+    async def put_back() -> bool:
+        return (await numbers()).backoff == 1  # type: ignore[no-any-return]
+
+    await client.groups.update(GROUP, snoozes_max=1)
+    await client.send(TOPIC, b"x")
+    attempts = []
+    for _ in range(3):
+        (delivery,) = await client.pop(TOPIC, GROUP)
+        attempts.append(delivery.attempt)
+        async with guard(delivery):
+            delivery.snooze("10s", reason="closed")
+        await eventually(put_back)
+        await advance(10.0)
+    assert attempts == [1, 1, 2]
+
+
 @pytest.mark.embedded("the client that had a dead letter last")
 async def test_a_rejected_message_lies_in_the_dead_letter_topic_with_its_reason(client: Any) -> None:
     await client.send(TOPIC, b"bad")
@@ -139,3 +174,23 @@ async def test_a_guard_around_a_popped_delivery_lets_the_exception_through(
         async with guard(delivery):
             1 / 0  # noqa: B018  # raises in the block
     assert (await numbers()).backoff == 1
+
+
+@pytest.mark.capability("ttl")
+async def test_a_message_is_not_delivered_after_its_ttl(client: Any, advance: Any, numbers: Any) -> None:
+    await client.send(TOPIC, [popmq.Message("soon", ttl="1m"), "whenever"])
+    (first, second) = (await client.messages.browse(TOPIC, order="oldest")).deliveries
+    assert (first.ttl, second.ttl) == (60.0, 0.0)
+    await advance(60.0)
+    assert [delivery.text() for delivery in await client.pop(TOPIC, GROUP)] == ["whenever"]
+    assert (await numbers()).expired == 1
+
+
+@pytest.mark.capability("ttl")
+async def test_a_group_keeps_expired_messages_if_it_says_so(client: Any, advance: Any) -> None:
+    assert (await client.groups.update(GROUP, dead_letter_expired=True)).dead_letter_expired
+    await client.send(TOPIC, popmq.Message("soon", ttl=60))
+    await advance(60.0)
+    assert await client.pop(TOPIC, GROUP) == []
+    (letter,) = (await client.messages.browse(f"%DLQ%{GROUP}")).deliveries
+    assert letter.dead_letter.reason == "expired"

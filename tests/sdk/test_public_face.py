@@ -36,6 +36,7 @@ ON_THE_CLIENT = [
     "send",
     "send_back",
     "settle",
+    "snooze",
     "transaction",
     "wait_available",
 ]

@@ -141,6 +141,8 @@ def test_a_search_is_one_call_of_the_engine_however_it_searches(shop: Stubs) -> 
 
 def test_a_call_that_the_second_engine_lacks_is_refused_with_an_alternative(stub: Stubs) -> None:
     token = pb.Token(owner="o", generation=1, epoch=1)
+    snooze = pb.InvisibleTimeChange(handle="h", release=pb.Release(snooze=True))
+    snoozing = pb.ChangeInvisibleTimeRequest(group=GROUP, changes=[snooze])
     for call, request, name in (
         (stub.broker.AttachOwner, pb.AttachOwnerRequest(group=GROUP, owner="o", lease_ms=60 * SECOND), "owners"),
         (stub.broker.Pop, pb.PopRequest(topic=TOPIC, group=GROUP, token=token), "owners"),
@@ -149,6 +151,8 @@ def test_a_call_that_the_second_engine_lacks_is_refused_with_an_alternative(stub
         (stub.admin.PurgeTopic, pb.PurgeTopicRequest(name=TOPIC), "purge"),
         (stub.admin.Why, pb.WhyRequest(message_id="m"), "why"),
         (stub.admin.RedriveDeadLetters, pb.RedriveDeadLettersRequest(group=GROUP), "redrive"),
+        (stub.broker.ChangeInvisibleTime, snoozing, "snooze"),
+        (stub.admin.UpdateGroup, pb.UpdateGroupRequest(group=pb.Group(name=GROUP, snoozes_max=5)), "snooze"),
     ):
         refused = refusal(call, request)
         assert (refused.code, refused.info.action) == ("UNSUPPORTED", CAPABILITIES[name].instead)

@@ -60,9 +60,11 @@ LIMITS = {
     "filter": f"{size(TEXT_BYTES_MAX)}, {WORDS_MAX} words, {DEPTH_MAX} levels, {LIST_MAX} texts in a list",
     "wait": f"0–{requests.WAIT_MS_MAX // 1_000} s",
     "delay of a release": f"0–{SECONDS[1]} h",
+    "snoozes of a message by a group": f"1–{count(limits.SNOOZES_LIMIT_MAX)}, default {count(records.SNOOZES_MAX)}",
     "reason of a release or reject": size(message.REASON_BYTES_MAX),
     "transactions in an EndTransaction, stages in a CommitBatch or DropStages": f"1–{count(validation.ENTRIES_MAX)}",
     "delay of a message": f"0–{entries.DELAY_MS_MAX // (365 * 86_400_000)} years",
+    "ttl of a message": f"1 ms – {message.TTL_MS_MAX // (365 * 86_400_000)} years",
     "checks of a half message": f"{transaction.CHECKS_MAX}: after {transaction.FIRST_CHECK_MS // 1_000} s, "
     f"then every {transaction.CHECK_EVERY_MS // 1_000} s",
     "kept: the outcome of a transaction, an uncommitted stage, the last batch of a sink": (

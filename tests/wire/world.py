@@ -178,6 +178,7 @@ def good_requests(world: World) -> dict[str, Message]:
         ),
         "Broker/DropStages": pb.DropStagesRequest(sink=SINK, stages=[pb.StageName(stage_id=STAGE, topic=TOPIC)]),
         "Broker/Recall": pb.RecallRequest(topic=LATER, recall_handle=world.recall_handle),
+        "Broker/Reschedule": pb.RescheduleRequest(topic=LATER, recall_handle=world.recall_handle, delay_ms=3_600_000),
         "Broker/EndTransaction": pb.EndTransactionRequest(
             ends=[pb.TransactionEnd(transaction_id=world.transaction_id, resolution=pb.COMMIT)]
         ),

@@ -203,7 +203,7 @@ class TraceContext(_message.Message):
     def __init__(self, traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("message_id", "body", "tag", "keys", "properties", "message_group", "deliver_at_ms", "priority", "transaction", "encoding", "trace_context", "born_ms", "delay_ms", "dead_letter", "born_host", "lite_topic", "check_after_ms")
+    __slots__ = ("message_id", "body", "tag", "keys", "properties", "message_group", "deliver_at_ms", "priority", "transaction", "encoding", "trace_context", "born_ms", "delay_ms", "dead_letter", "born_host", "lite_topic", "check_after_ms", "ttl_ms")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -228,6 +228,7 @@ class Message(_message.Message):
     BORN_HOST_FIELD_NUMBER: _ClassVar[int]
     LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     CHECK_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    TTL_MS_FIELD_NUMBER: _ClassVar[int]
     message_id: str
     body: bytes
     tag: str
@@ -245,7 +246,8 @@ class Message(_message.Message):
     born_host: str
     lite_topic: str
     check_after_ms: int
-    def __init__(self, message_id: _Optional[str] = ..., body: _Optional[bytes] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., message_group: _Optional[str] = ..., deliver_at_ms: _Optional[int] = ..., priority: _Optional[int] = ..., transaction: bool = ..., encoding: _Optional[_Union[Encoding, str]] = ..., trace_context: _Optional[_Union[TraceContext, _Mapping]] = ..., born_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., dead_letter: _Optional[_Union[DeadLetter, _Mapping]] = ..., born_host: _Optional[str] = ..., lite_topic: _Optional[str] = ..., check_after_ms: _Optional[int] = ...) -> None: ...
+    ttl_ms: int
+    def __init__(self, message_id: _Optional[str] = ..., body: _Optional[bytes] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., message_group: _Optional[str] = ..., deliver_at_ms: _Optional[int] = ..., priority: _Optional[int] = ..., transaction: bool = ..., encoding: _Optional[_Union[Encoding, str]] = ..., trace_context: _Optional[_Union[TraceContext, _Mapping]] = ..., born_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., dead_letter: _Optional[_Union[DeadLetter, _Mapping]] = ..., born_host: _Optional[str] = ..., lite_topic: _Optional[str] = ..., check_after_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ...) -> None: ...
 
 class DeadLetter(_message.Message):
     __slots__ = ("topic", "queue", "offset", "attempts", "first_pop_ms", "last_client", "reason", "dead_ms")
@@ -532,14 +534,16 @@ class Extend(_message.Message):
     def __init__(self, invisible_ms: _Optional[int] = ...) -> None: ...
 
 class Release(_message.Message):
-    __slots__ = ("delay_ms", "uncounted", "reason")
+    __slots__ = ("delay_ms", "uncounted", "reason", "snooze")
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     UNCOUNTED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    SNOOZE_FIELD_NUMBER: _ClassVar[int]
     delay_ms: int
     uncounted: bool
     reason: str
-    def __init__(self, delay_ms: _Optional[int] = ..., uncounted: bool = ..., reason: _Optional[str] = ...) -> None: ...
+    snooze: bool
+    def __init__(self, delay_ms: _Optional[int] = ..., uncounted: bool = ..., reason: _Optional[str] = ..., snooze: bool = ...) -> None: ...
 
 class Reject(_message.Message):
     __slots__ = ("reason",)
@@ -708,6 +712,28 @@ class RecallResponse(_message.Message):
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     message_id: str
     def __init__(self, message_id: _Optional[str] = ...) -> None: ...
+
+class RescheduleRequest(_message.Message):
+    __slots__ = ("topic", "recall_handle", "deliver_at_ms", "delay_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    DELIVER_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    recall_handle: str
+    deliver_at_ms: int
+    delay_ms: int
+    def __init__(self, topic: _Optional[str] = ..., recall_handle: _Optional[str] = ..., deliver_at_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ...) -> None: ...
+
+class RescheduleResponse(_message.Message):
+    __slots__ = ("message_id", "recall_handle", "due_ms")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    recall_handle: str
+    due_ms: int
+    def __init__(self, message_id: _Optional[str] = ..., recall_handle: _Optional[str] = ..., due_ms: _Optional[int] = ...) -> None: ...
 
 class EndTransactionRequest(_message.Message):
     __slots__ = ("ends",)
@@ -1186,7 +1212,7 @@ class Backoff(_message.Message):
     def __init__(self, delays_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("name", "max_attempts", "backoff", "invisible_ms", "share_number", "start", "exclusive_owner", "fifo", "created_ms", "in_flight_max", "stop_on_failure", "lite_exclusive", "consume_enable", "subscription_expiry_ms")
+    __slots__ = ("name", "max_attempts", "backoff", "invisible_ms", "share_number", "start", "exclusive_owner", "fifo", "created_ms", "in_flight_max", "stop_on_failure", "lite_exclusive", "consume_enable", "subscription_expiry_ms", "snoozes_max", "dead_letter_expired")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     BACKOFF_FIELD_NUMBER: _ClassVar[int]
@@ -1201,6 +1227,8 @@ class Group(_message.Message):
     LITE_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
     CONSUME_ENABLE_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_EXPIRY_MS_FIELD_NUMBER: _ClassVar[int]
+    SNOOZES_MAX_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_EXPIRED_FIELD_NUMBER: _ClassVar[int]
     name: str
     max_attempts: int
     backoff: Backoff
@@ -1215,7 +1243,9 @@ class Group(_message.Message):
     lite_exclusive: bool
     consume_enable: bool
     subscription_expiry_ms: int
-    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., invisible_ms: _Optional[int] = ..., share_number: _Optional[int] = ..., start: _Optional[_Union[StartPosition, _Mapping]] = ..., exclusive_owner: bool = ..., fifo: bool = ..., created_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., stop_on_failure: bool = ..., lite_exclusive: bool = ..., consume_enable: bool = ..., subscription_expiry_ms: _Optional[int] = ...) -> None: ...
+    snoozes_max: int
+    dead_letter_expired: bool
+    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., invisible_ms: _Optional[int] = ..., share_number: _Optional[int] = ..., start: _Optional[_Union[StartPosition, _Mapping]] = ..., exclusive_owner: bool = ..., fifo: bool = ..., created_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., stop_on_failure: bool = ..., lite_exclusive: bool = ..., consume_enable: bool = ..., subscription_expiry_ms: _Optional[int] = ..., snoozes_max: _Optional[int] = ..., dead_letter_expired: bool = ...) -> None: ...
 
 class Subscription(_message.Message):
     __slots__ = ("topic", "filter", "mode", "share_number")
@@ -1611,18 +1641,20 @@ class LifeEvent(_message.Message):
     def __init__(self, time_ms: _Optional[int] = ..., what: _Optional[str] = ..., client_id: _Optional[str] = ..., until_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RedriveDeadLettersRequest(_message.Message):
-    __slots__ = ("group", "offsets", "topic", "message_ids", "reason")
+    __slots__ = ("group", "offsets", "topic", "message_ids", "reason", "exception")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTION_FIELD_NUMBER: _ClassVar[int]
     group: str
     offsets: _containers.RepeatedScalarFieldContainer[int]
     topic: str
     message_ids: _containers.RepeatedScalarFieldContainer[str]
     reason: str
-    def __init__(self, group: _Optional[str] = ..., offsets: _Optional[_Iterable[int]] = ..., topic: _Optional[str] = ..., message_ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ...) -> None: ...
+    exception: str
+    def __init__(self, group: _Optional[str] = ..., offsets: _Optional[_Iterable[int]] = ..., topic: _Optional[str] = ..., message_ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., exception: _Optional[str] = ...) -> None: ...
 
 class RedriveDeadLettersResponse(_message.Message):
     __slots__ = ("redriven", "failures")
@@ -1643,18 +1675,20 @@ class RedriveFailure(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., message_id: _Optional[str] = ..., error: _Optional[_Union[ErrorInfo, _Mapping]] = ...) -> None: ...
 
 class DiscardDeadLettersRequest(_message.Message):
-    __slots__ = ("group", "offsets", "topic", "message_ids", "reason")
+    __slots__ = ("group", "offsets", "topic", "message_ids", "reason", "exception")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTION_FIELD_NUMBER: _ClassVar[int]
     group: str
     offsets: _containers.RepeatedScalarFieldContainer[int]
     topic: str
     message_ids: _containers.RepeatedScalarFieldContainer[str]
     reason: str
-    def __init__(self, group: _Optional[str] = ..., offsets: _Optional[_Iterable[int]] = ..., topic: _Optional[str] = ..., message_ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ...) -> None: ...
+    exception: str
+    def __init__(self, group: _Optional[str] = ..., offsets: _Optional[_Iterable[int]] = ..., topic: _Optional[str] = ..., message_ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., exception: _Optional[str] = ...) -> None: ...
 
 class DiscardDeadLettersResponse(_message.Message):
     __slots__ = ("discarded", "failures")
@@ -1685,32 +1719,38 @@ class ListDeadLetterReasonsResponse(_message.Message):
     def __init__(self, reasons: _Optional[_Iterable[_Union[DeadLetterReason, _Mapping]]] = ..., looked_at: _Optional[int] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class DeadLetterReason(_message.Message):
-    __slots__ = ("reason", "messages", "first_ms", "last_ms", "last_offset")
+    __slots__ = ("reason", "messages", "first_ms", "last_ms", "last_offset", "exception")
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     FIRST_MS_FIELD_NUMBER: _ClassVar[int]
     LAST_MS_FIELD_NUMBER: _ClassVar[int]
     LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTION_FIELD_NUMBER: _ClassVar[int]
     reason: str
     messages: int
     first_ms: int
     last_ms: int
     last_offset: int
-    def __init__(self, reason: _Optional[str] = ..., messages: _Optional[int] = ..., first_ms: _Optional[int] = ..., last_ms: _Optional[int] = ..., last_offset: _Optional[int] = ...) -> None: ...
+    exception: str
+    def __init__(self, reason: _Optional[str] = ..., messages: _Optional[int] = ..., first_ms: _Optional[int] = ..., last_ms: _Optional[int] = ..., last_offset: _Optional[int] = ..., exception: _Optional[str] = ...) -> None: ...
 
 class ListDelayedRequest(_message.Message):
-    __slots__ = ("topic", "until_ms", "max_messages", "page_token", "whole")
+    __slots__ = ("topic", "until_ms", "max_messages", "page_token", "whole", "message_id", "key")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     until_ms: int
     max_messages: int
     page_token: str
     whole: bool
-    def __init__(self, topic: _Optional[str] = ..., until_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., page_token: _Optional[str] = ..., whole: bool = ...) -> None: ...
+    message_id: str
+    key: str
+    def __init__(self, topic: _Optional[str] = ..., until_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., page_token: _Optional[str] = ..., whole: bool = ..., message_id: _Optional[str] = ..., key: _Optional[str] = ...) -> None: ...
 
 class ListDelayedResponse(_message.Message):
     __slots__ = ("messages", "total", "next_page_token")
@@ -2077,7 +2117,7 @@ class TopicStats(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., messages: _Optional[int] = ..., sent_per_s: _Optional[float] = ..., queues: _Optional[_Iterable[_Union[QueueStats, _Mapping]]] = ..., delayed: _Optional[int] = ..., half: _Optional[int] = ..., bytes: _Optional[int] = ..., lite_topics: _Optional[int] = ..., abandoned: _Optional[int] = ...) -> None: ...
 
 class GroupStats(_message.Message):
-    __slots__ = ("group", "topic", "ready", "in_flight", "retry", "backoff", "delayed", "dead", "acked", "quarantined", "oldest_age_ms", "popped_per_s", "acked_per_s", "waiters", "sessions", "owners", "waiting", "filtered", "stopped", "mode", "read_ms", "expires_ms", "bytes_behind", "dropped", "dead_blocked")
+    __slots__ = ("group", "topic", "ready", "in_flight", "retry", "backoff", "delayed", "dead", "acked", "quarantined", "oldest_age_ms", "popped_per_s", "acked_per_s", "waiters", "sessions", "owners", "waiting", "filtered", "stopped", "mode", "read_ms", "expires_ms", "bytes_behind", "dropped", "dead_blocked", "expired")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
@@ -2103,6 +2143,7 @@ class GroupStats(_message.Message):
     BYTES_BEHIND_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     DEAD_BLOCKED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     ready: int
@@ -2128,7 +2169,8 @@ class GroupStats(_message.Message):
     bytes_behind: int
     dropped: int
     dead_blocked: int
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., retry: _Optional[int] = ..., backoff: _Optional[int] = ..., delayed: _Optional[int] = ..., dead: _Optional[int] = ..., acked: _Optional[int] = ..., quarantined: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., popped_per_s: _Optional[float] = ..., acked_per_s: _Optional[float] = ..., waiters: _Optional[int] = ..., sessions: _Optional[int] = ..., owners: _Optional[int] = ..., waiting: _Optional[int] = ..., filtered: _Optional[int] = ..., stopped: _Optional[int] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ..., read_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., bytes_behind: _Optional[int] = ..., dropped: _Optional[int] = ..., dead_blocked: _Optional[int] = ...) -> None: ...
+    expired: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., retry: _Optional[int] = ..., backoff: _Optional[int] = ..., delayed: _Optional[int] = ..., dead: _Optional[int] = ..., acked: _Optional[int] = ..., quarantined: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., popped_per_s: _Optional[float] = ..., acked_per_s: _Optional[float] = ..., waiters: _Optional[int] = ..., sessions: _Optional[int] = ..., owners: _Optional[int] = ..., waiting: _Optional[int] = ..., filtered: _Optional[int] = ..., stopped: _Optional[int] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ..., read_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., bytes_behind: _Optional[int] = ..., dropped: _Optional[int] = ..., dead_blocked: _Optional[int] = ..., expired: _Optional[int] = ...) -> None: ...
 
 class GetHistoryRequest(_message.Message):
     __slots__ = ("topic", "group")

@@ -80,6 +80,11 @@ class BrokerStub(object):
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.RecallRequest.SerializeToString,
                 response_deserializer=popmq_dot_v1_dot_popmq__pb2.RecallResponse.FromString,
                 _registered_method=True)
+        self.Reschedule = channel.unary_unary(
+                '/popmq.v1.Broker/Reschedule',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.RescheduleRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.RescheduleResponse.FromString,
+                _registered_method=True)
         self.EndTransaction = channel.unary_unary(
                 '/popmq.v1.Broker/EndTransaction',
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.EndTransactionRequest.SerializeToString,
@@ -238,6 +243,14 @@ class BrokerServicer(object):
         """── Delay and transactions ─────────────────────────────────────────────────────────────────────────────────────
         Recalls a delayed message. OK: it will never be delivered. Errors: TOPIC_NOT_FOUND, MESSAGE_NOT_FOUND (delivered
         already, recalled before, or unknown), INVALID_FIELD (damaged, or of another topic).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Reschedule(self, request, context):
+        """Moves a delayed message to another time: it is delivered once, at the new one. A time in the past is now. Its recall
+        handle is another one from now on. Errors: those of Recall, STORAGE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -432,6 +445,11 @@ def add_BrokerServicer_to_server(servicer, server):
                     servicer.Recall,
                     request_deserializer=popmq_dot_v1_dot_popmq__pb2.RecallRequest.FromString,
                     response_serializer=popmq_dot_v1_dot_popmq__pb2.RecallResponse.SerializeToString,
+            ),
+            'Reschedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reschedule,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.RescheduleRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.RescheduleResponse.SerializeToString,
             ),
             'EndTransaction': grpc.unary_unary_rpc_method_handler(
                     servicer.EndTransaction,
@@ -758,6 +776,33 @@ class Broker(object):
             '/popmq.v1.Broker/Recall',
             popmq_dot_v1_dot_popmq__pb2.RecallRequest.SerializeToString,
             popmq_dot_v1_dot_popmq__pb2.RecallResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reschedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Broker/Reschedule',
+            popmq_dot_v1_dot_popmq__pb2.RescheduleRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.RescheduleResponse.FromString,
             options,
             channel_credentials,
             insecure,

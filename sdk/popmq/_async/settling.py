@@ -120,6 +120,41 @@ class AsyncSettling:
         return result
 
     @overload
+    async def snooze(  # type: ignore[overload-overlap]  # a str is an iterable too
+        self, deliveries: Handle, delay: Duration, reason: str = "", *, group: str = "", timeout: Duration | None = None
+    ) -> InvisibleTimeResult: ...
+
+    @overload
+    async def snooze(
+        self,
+        deliveries: Iterable[Handle],
+        delay: Duration,
+        reason: str = "",
+        *,
+        group: str = "",
+        timeout: Duration | None = None,
+    ) -> list[InvisibleTimeResult]: ...
+
+    async def snooze(
+        self,
+        deliveries: Handle | Iterable[Handle],
+        delay: Duration,
+        reason: str = "",
+        *,
+        group: str = "",
+        timeout: Duration | None = None,
+    ) -> InvisibleTimeResult | list[InvisibleTimeResult]:
+        """Puts deliveries back for `delay` seconds, because they cannot be handled yet: no attempt counts.
+
+        At most the group's `snoozes_max` times for one message; a further one is a release that counts. Raises as
+        `release` does; Unsupported behind an engine without the capability `snooze`.
+        """
+        result: InvisibleTimeResult | list[InvisibleTimeResult] = await self._change(
+            deliveries, group, "snooze", lambda handle: pop_calls.release(handle, delay, False, reason, True), timeout
+        )
+        return result
+
+    @overload
     async def reject(  # type: ignore[overload-overlap]  # a str is an iterable too
         self, deliveries: Handle, reason: str = "", *, group: str = "", timeout: Duration | None = None
     ) -> InvisibleTimeResult: ...

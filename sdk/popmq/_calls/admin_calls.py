@@ -256,6 +256,8 @@ def _group_row(group: Group) -> pb.Group:
         subscription_expiry_ms=None
         if group.subscription_expiry == _DEFAULT.subscription_expiry
         else ms(group.subscription_expiry),
+        dead_letter_expired=group.dead_letter_expired,
+        snoozes_max=None if group.snoozes_max in (0, _DEFAULT.snoozes_max) else group.snoozes_max,
     )
 
 
@@ -275,6 +277,8 @@ def _read_group(row: pb.Group) -> Group:
         row.lite_exclusive,
         row.consume_enable or not row.HasField("consume_enable"),
         row.subscription_expiry_ms / 1000,
+        row.snoozes_max,
+        row.dead_letter_expired,
     )
 
 

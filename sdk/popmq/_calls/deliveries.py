@@ -44,6 +44,7 @@ def read_delivery(
         _read_trace(message) if message.HasField("trace_context") else None,
         read_dead_letter(message.dead_letter) if message.HasField("dead_letter") else None,
         message.lite_topic,
+        message.ttl_ms / 1000,
         guard,
         "",
     )

@@ -307,11 +307,18 @@ def _read_life(row: pb.MessageLife) -> MessageLife:
 
 
 def redrive(
-    group: str, offsets: Sequence[int], topic: str, message_ids: Sequence[str], reason: str | None
+    group: str, offsets: Sequence[int], topic: str, message_ids: Sequence[str], reason: str | None, exception: str
 ) -> Call[Redriven]:
     """Delivers dead letters again."""
     given = listed_texts(message_ids, "message_ids")
-    fields = {"group": group, "offsets": offsets, "topic": topic, "message_ids": given, "reason": reason}
+    fields = {
+        "group": group,
+        "offsets": offsets,
+        "topic": topic,
+        "message_ids": given,
+        "reason": reason,
+        "exception": exception,
+    }
     request = built(pb.RedriveDeadLettersRequest, "", **fields)
     return Call(
         "Admin.RedriveDeadLetters", request, lambda reply, _: Redriven(reply.redriven, _not_moved(reply)), "settle"
@@ -319,11 +326,18 @@ def redrive(
 
 
 def discard(
-    group: str, offsets: Sequence[int], topic: str, message_ids: Sequence[str], reason: str | None
+    group: str, offsets: Sequence[int], topic: str, message_ids: Sequence[str], reason: str | None, exception: str
 ) -> Call[Discarded]:
     """Removes dead letters."""
     given = listed_texts(message_ids, "message_ids")
-    fields = {"group": group, "offsets": offsets, "topic": topic, "message_ids": given, "reason": reason}
+    fields = {
+        "group": group,
+        "offsets": offsets,
+        "topic": topic,
+        "message_ids": given,
+        "reason": reason,
+        "exception": exception,
+    }
     request = built(pb.DiscardDeadLettersRequest, "", **fields)
     return Call(
         "Admin.DiscardDeadLetters", request, lambda reply, _: Discarded(reply.discarded, _not_moved(reply)), "settle"
@@ -348,7 +362,7 @@ def _read_reasons(reply: pb.ListDeadLetterReasonsResponse, _retried: bool) -> li
         last_ms = max(known.last_ms, row.last_ms) if known else row.last_ms
         count = row.messages + (known.messages if known else 0)
         last_offset = max(known.last_offset, row.last_offset) if known else row.last_offset
-        sums[row.reason] = DeadLetterReason(row.reason, count, first_ms, last_ms, last_offset)
+        sums[row.reason] = DeadLetterReason(row.reason, count, first_ms, last_ms, last_offset, row.exception)
     return sorted(sums.values(), key=lambda each: (-each.messages, each.reason))
 
 
@@ -366,11 +380,21 @@ def _read_delayed(row: pb.DelayedMessage) -> DelayedMessage:
 
 
 def list_delayed(
-    topic: str, until: datetime | float | None, max_messages: int, whole: bool = False
+    topic: str,
+    until: datetime | float | None,
+    max_messages: int,
+    whole: bool = False,
+    message_id: str = "",
+    key: str = "",
 ) -> Call[DelayedMessages]:
     """Delayed messages, soonest first."""
     request = pb.ListDelayedRequest(
-        topic=topic, until_ms=0 if until is None else moment_ms(until), max_messages=max_messages, whole=whole
+        topic=topic,
+        until_ms=0 if until is None else moment_ms(until),
+        max_messages=max_messages,
+        whole=whole,
+        message_id=message_id,
+        key=key,
     )
     return Call(
         "Admin.ListDelayed",

@@ -107,10 +107,8 @@ def _add_rare(row: pb.Message, message: Message) -> None:
         row.message_group = message.message_group
     if message.lite_topic:
         row.lite_topic = message.lite_topic
-    if message.deliver_at is not None:
-        row.deliver_at_ms = moment_ms(message.deliver_at)
-    if message.delay:
-        row.delay_ms = ms(seconds_of(message.delay, "delay"))
+    if message.deliver_at is not None or message.delay or message.ttl:
+        _add_times(row, message)
     if message.priority:
         row.priority = message.priority
     if message.transaction:
@@ -120,6 +118,16 @@ def _add_rare(row: pb.Message, message: Message) -> None:
     if message.trace_context:
         row.trace_context.traceparent = message.trace_context.traceparent
         row.trace_context.tracestate = message.trace_context.tracestate
+
+
+def _add_times(row: pb.Message, message: Message) -> None:
+    """When it becomes visible, and how long it lives."""
+    if message.deliver_at is not None:
+        row.deliver_at_ms = moment_ms(message.deliver_at)
+    if message.delay:
+        row.delay_ms = ms(seconds_of(message.delay, "delay"))
+    if message.ttl:
+        row.ttl_ms = ms(seconds_of(message.ttl, "ttl"))
 
 
 def encoding_of(name: str) -> Any:

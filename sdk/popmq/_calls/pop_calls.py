@@ -128,10 +128,15 @@ def extend(handle: str, invisible: Duration) -> pb.InvisibleTimeChange:
     return pb.InvisibleTimeChange(handle=handle, extend=pb.Extend(invisible_ms=ms(invisible, "invisible")))
 
 
-def release(handle: str, delay: Duration | None, uncounted: bool, reason: str) -> pb.InvisibleTimeChange:
+def release(
+    handle: str, delay: Duration | None, uncounted: bool, reason: str, snooze: bool = False
+) -> pb.InvisibleTimeChange:
     """Released: visible after `delay` seconds, None for the group's backoff."""
     change = pb.Release(
-        uncounted=uncounted, reason=_reason.clip(reason), delay_ms=None if delay is None else ms(delay, "delay")
+        uncounted=uncounted,
+        reason=_reason.clip(reason),
+        delay_ms=None if delay is None else ms(delay, "delay"),
+        snooze=snooze,
     )
     return pb.InvisibleTimeChange(handle=handle, release=change)
 

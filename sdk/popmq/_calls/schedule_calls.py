@@ -114,4 +114,5 @@ def _message(row: pb.Message) -> Message:
         encoding=encoding_name(row.encoding),
         trace_context=TraceContext(trace.traceparent, trace.tracestate) if row.HasField("trace_context") else None,
         lite_topic=row.lite_topic,
+        ttl=row.ttl_ms / 1000,
     )

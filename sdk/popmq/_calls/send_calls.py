@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from popmq._calls.encoded import EncodedMessages
 from popmq._calls.message_rows import message_rows
-from popmq._given.fields import ENTRIES_MAX
+from popmq._given.fields import ENTRIES_MAX, moment_ms, ms
 from popmq._transport.call import Call, EncodedRequest, error_of
 from popmq.errors import InvalidField, PopMQError
 from popmq.message import BODY_TYPES, Body, Message, SendReceipt, wrong_body
@@ -16,6 +16,10 @@ from popmq.sink import BatchCommit, StageName
 from popmq_proto.v1 import popmq_pb2 as pb
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from popmq.duration import Duration
+    from popmq.stats import Rescheduled
     from popmq.transaction import Resolution, TransactionCheck
 
 SEND_BYTES_MAX = 15 * 1024 * 1024  # of 16 MiB: the rest is for what frames the messages
@@ -107,6 +111,27 @@ def recall(topic: str, recall_handle: str) -> Call[str]:
     """Takes a delayed message back; reads its id."""
     request = pb.RecallRequest(topic=topic, recall_handle=recall_handle)
     return Call("Broker.Recall", request, lambda reply, _: str(reply.message_id), "settle")
+
+
+def reschedule(
+    topic: str, recall_handle: str, deliver_at: datetime | float | None, delay: Duration | None
+) -> Call[Rescheduled]:
+    """Moves a delayed message to another time."""
+    if (deliver_at is None) == (delay is None):
+        raise InvalidField("not one of deliver_at and delay is given", code="INVALID_FIELD", field="delay")
+    request = pb.RescheduleRequest(
+        topic=topic,
+        recall_handle=recall_handle,
+        deliver_at_ms=0 if deliver_at is None else max(1, moment_ms(deliver_at)),
+        delay_ms=0 if delay is None else max(1, ms(delay, "delay")),
+    )
+    return Call("Broker.Reschedule", request, _read_rescheduled, "settle")
+
+
+def _read_rescheduled(reply: pb.RescheduleResponse, _retried: bool) -> Rescheduled:
+    from popmq.stats import Rescheduled  # few programs need it
+
+    return Rescheduled(reply.message_id, reply.recall_handle, reply.due_ms)
 
 
 def resolution_of(name: str | None) -> Any:

@@ -9,7 +9,8 @@ from typing import Any
 from popmq._consuming.consumer_settings import consumer_settings
 from popmq._given.checking import known_names
 from popmq._worker.converting import converter, named_type
-from popmq.config import ConsumeOptions
+from popmq.config import ConsumeOptions, time_limit
+from popmq.duration import Duration
 from popmq.message import Delivery
 from popmq.outcome import BadPayload
 
@@ -31,6 +32,7 @@ class Handler:
     arguments: Arguments
     is_coroutine: bool
     options: ConsumeOptions
+    timeout: float | None = None
 
 
 def handler_of(
@@ -40,6 +42,7 @@ def handler_of(
     concurrency: int,
     convert: Callable[[Delivery], Any] | None,
     options: ConsumeOptions,
+    timeout: Duration | None = None,
 ) -> Handler:
     """Raises TypeError for a function that cannot be called with a delivery or a payload, and for wrong options."""
     if not isinstance(topic, str):
@@ -50,7 +53,7 @@ def handler_of(
         raise TypeError(f"concurrency is {concurrency!r:.80}: give an int")
     if concurrency < 1:
         raise ValueError(f"concurrency is {concurrency}: it is how many messages are handled at a time, from 1")
-    names = {"group", "concurrency", "convert", *ConsumeOptions.__annotations__}
+    names = {"group", "concurrency", "convert", "timeout", *ConsumeOptions.__annotations__}
     known_names(options, names, "`on` of a worker", " (attempts and backoff are settings of the group)")
     consumer_settings(topic, group, options)
     name = getattr(function, "__qualname__", type(function).__qualname__)
@@ -58,9 +61,8 @@ def handler_of(
     if any(check(each) for check in _GENERATORS for each in (function, called)):
         raise TypeError(f"{name} is a generator function: a call would run none of it; take the `yield` out of it")
     is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
-    return Handler(
-        name, function, topic, group, concurrency, arguments_of(function, name, convert), is_coroutine, options
-    )
+    arguments, limit = arguments_of(function, name, convert), time_limit(timeout)
+    return Handler(name, function, topic, group, concurrency, arguments, is_coroutine, options, limit)
 
 
 def arguments_of(function: Callable[..., Any], name: str, convert: Callable[[Delivery], Any] | None) -> Arguments:

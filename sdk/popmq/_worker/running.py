@@ -4,6 +4,8 @@
              ──▶ task                                        │ raises
              ──▶ …                                           └─▶ failed ─▶ release with backoff, or as the error says
 
+A handler with a `timeout` that passes it has failed: stuck.py.
+
 `stop` ends the consumers: what was popped and not begun is visible to others at once, what runs is finished.
 `stop_now` cancels the tasks: their messages are visible to others at once, and the attempt does not count. What the
 broker has not answered a second later is given up, and all of it while the broker is away.
@@ -12,6 +14,7 @@ broker has not answered a second later is given up, and all of it while the brok
 import asyncio
 import inspect
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,11 +24,12 @@ from popmq._async.consuming.consumer import AsyncConsumer
 from popmq._calls import requests
 from popmq._worker.handlers import Handler
 from popmq._worker.middleware import Hooks
+from popmq._worker.stuck import Running, TimedOut, within
 from popmq._worker.threads import CallingThread
 from popmq.config import ConsumeOptions
 from popmq.errors import FilterConflict, InvalidField, PopMQError
 from popmq.message import Delivery, Send
-from popmq.outcome import BadPayload, Reject, RetryLater
+from popmq.outcome import BadPayload, Reject, RetryLater, Snooze
 from popmq_http2.elapsed import monotonic
 
 #: Seconds of work that may be held ahead.
@@ -91,8 +95,12 @@ class Run:
         self._handlers = handlers
         self._middleware = middleware
         self._loop = asyncio.get_running_loop()
+        self._ends_when_idle = until_idle is not None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopped_now = False
+        self._draining = asyncio.Event()
+        self._running: dict[str, Running] = {}  # by the name of the slot
+        self._left: dict[int, dict[CallingThread, Running]] = {}  # by handler, threads past their time limit
         self._filtered_out = set[int]()  # handlers that stopped because of their filter
         self._consumers = [
             client.consume(each.topic, each.group, **_ending(each.options, until_idle)) for each in handlers
@@ -131,8 +139,14 @@ class Run:
             return "not connected yet"
         return ""
 
+    def at_work(self) -> list[Running]:
+        """The handlers that run, also those that were left behind."""
+        left = (each for some in self._left.values() for each in some.items())
+        return [*self._running.values(), *(running for thread, running in left if thread.is_busy)]
+
     def stop(self) -> None:
         """Drains. From any thread."""
+        self._loop.call_soon_threadsafe(self._draining.set)
         for consumer in self._consumers:
             consumer.stop()
 
@@ -154,6 +168,10 @@ class Run:
         thread = None if handler.is_coroutine else CallingThread(name)
         try:
             while True:
+                if thread is not None and thread.is_busy:
+                    thread = await self._another_thread(handler, name)
+                    if thread is None:
+                        return
                 try:
                     delivery = await anext(consumer)
                 except StopAsyncIteration:
@@ -162,14 +180,37 @@ class Run:
                     self._stopped_by_filter(handler, error)
                     return
                 pace.begin(id(delivery))
+                running = Running(handler, delivery, asyncio.current_task(), thread, monotonic(), threading.get_ident())
+                self._running[name] = running
                 try:
                     async with delivery:
                         await self._handle(handler, delivery, thread)
                 finally:
                     pace.end(id(delivery))
+                    del self._running[name]
+                    if thread is not None and thread.is_busy:
+                        self._left.setdefault(id(handler), {})[thread] = running
+                        thread.end()
         finally:
             if thread is not None:
                 thread.end()
+
+    async def _another_thread(self, handler: Handler, name: str) -> CallingThread | None:
+        """A thread for a slot whose last one still runs. None: too many do, and the worker drains or ends when idle."""
+        left = self._left[id(handler)]
+        while len(left) > handler.concurrency:
+            if self._ends_when_idle:
+                return None
+            log.error("%s does not go on: %d of its threads are past their time limit", handler.name, len(left))
+            waits = [asyncio.create_task(wait) for wait in (self._draining.wait(), *(each.idle() for each in left))]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+            for thread in [each for each in left if not each.is_busy]:
+                del left[thread]
+            if self._draining.is_set() and len(left) > handler.concurrency:
+                return None
+        return CallingThread(name)
 
     def _stopped_by_filter(self, handler: Handler, error: FilterConflict) -> None:
         """The group's filter was changed, or the handler's: this handler stops. Raises the error for the last one."""
@@ -250,11 +291,11 @@ async def _called(
             begun.append(each)
             await finished(each.before(delivery))
         arguments = handler.arguments(delivery)
-        if thread is None:
-            result = await handler.function(*arguments)
+        if handler.timeout is not None:
+            result = await within(handler, arguments, thread)
         else:
-            result = await thread.call(handler.function, *arguments)
-        result = await finished(result)
+            made = handler.function(*arguments) if thread is None else thread.call(handler.function, *arguments)
+            result = await finished(await made)
         if inspect.isgenerator(result) or inspect.isasyncgen(result):
             raise TypeError(f"{handler.name} returned a generator, of which nothing has run")
         return result
@@ -281,9 +322,15 @@ def _settle(delivery: Delivery, error: Exception) -> bool:
     if isinstance(error, Reject | BadPayload):
         log.warning("message %s of %s is a dead letter now: %s", delivery.message_id, delivery.topic, error)
         delivery.reject(str(error))
+    elif isinstance(error, TimedOut):
+        log.error("message %s of %s %s", delivery.message_id, delivery.topic, error.reason)
+        delivery.release(reason=error.reason)
     elif isinstance(error, RetryLater):
         log.info("message %s of %s is tried again later: %s", delivery.message_id, delivery.topic, error)
         delivery.release(error.delay, reason=error.reason)
+    elif isinstance(error, Snooze):
+        log.info("message %s of %s is snoozed: %s", delivery.message_id, delivery.topic, error)
+        delivery.snooze(error.delay, reason=error.reason)
     else:
         return False
     return True

@@ -11,8 +11,10 @@ import asyncio
 import contextlib
 import contextvars
 import queue
+import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 
@@ -23,6 +25,21 @@ class CallingThread:
         self._name = name
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a function runs in it, also one whose caller was cancelled."""
+        return not self._idle.is_set()
+
+    async def idle(self) -> None:
+        """Waits until no function runs in it."""
+        await self._idle.wait()
+
+    def frame(self) -> FrameType | None:
+        """Where it stands."""
+        return sys._current_frames().get(self._thread.ident or 0) if self._thread is not None else None
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """What `function` returns or raises. It runs to its end also when the caller is cancelled."""
@@ -32,14 +49,19 @@ class CallingThread:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         context = contextvars.copy_context()
+        self._idle.clear()
 
         def work() -> None:
             result, error = _outcome(lambda: context.run(function, *arguments))
             with contextlib.suppress(RuntimeError):  # the loop was closed: no caller waits any more
-                loop.call_soon_threadsafe(_resolve, future, result, error)
+                loop.call_soon_threadsafe(self._ended, future, result, error)
 
         self._work.put(work)
         return await future
+
+    def _ended(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        self._idle.set()
+        _resolve(future, result, error)
 
     def end(self) -> None:
         """Ends the thread after the function that it runs."""

@@ -26,6 +26,7 @@ class Chosen(NamedTuple):
     message_ids: tuple[str, ...]
     topic: str
     reason: str | None
+    exception: str
     yes: bool  # ask no confirmation
 
     @property
@@ -37,7 +38,13 @@ class Chosen(NamedTuple):
     def words(self) -> str:
         """The part of a question that limits `all`."""
         with_reason = "" if self.reason is None else f" with the reason {self.reason!r}"
-        return f"{f' from {self.topic}' if self.topic else ''}{with_reason}"
+        with_exception = f" with the exception {self.exception}" if self.exception else ""
+        return f"{f' from {self.topic}' if self.topic else ''}{with_reason}{with_exception}"
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """Those of `redrive` and `discard` after the group."""
+        return self.offsets, self.topic, self.message_ids, self.reason, self.exception
 
 
 def chooses(one: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -48,6 +55,9 @@ def chooses(one: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         @click.option("--id", "message_ids", multiple=True, help="Only this message; may be repeated.")
         @click.option("--topic", default="", help="Only those of this topic.")
         @click.option("--reason", help="Only those that `dlq list --by reason` counts under it.")
+        @click.option(
+            "--exception", default="", metavar="NAME", help="Only those whose reason begins with this exception."
+        )
         @click.option("--yes", is_flag=True, help="Do not ask.")
         @functools.wraps(function)
         def command(
@@ -55,10 +65,11 @@ def chooses(one: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             message_ids: tuple[str, ...],
             topic: str,
             reason: str | None,
+            exception: str,
             yes: bool,
             **arguments: Any,
         ) -> None:
-            function(chosen=Chosen(offsets, message_ids, topic, reason, yes), **arguments)
+            function(chosen=Chosen(offsets, message_ids, topic, reason, exception, yes), **arguments)
 
         return command
 
@@ -75,20 +86,25 @@ def dlq() -> None:
 
 @dlq.command("list")
 @click.option(
-    "--by", type=click.Choice(["group", "reason"]), default="group", show_default=True, help="What is counted."
+    "--by",
+    type=click.Choice(["group", "reason", "exception"]),
+    default="group",
+    show_default=True,
+    help="What is counted.",
 )
 @asks
 def list_(client: popmq.Client, output: Output, by: str) -> None:
-    """Show the groups that have dead letters, with the number; or the reasons, with the first and the last time.
+    """Show the groups that have dead letters, with the number; or reasons or exceptions, with the first and last time.
 
     \b
     Examples:
       popmq dlq list
       popmq dlq list --by reason
+      popmq dlq list --by exception
     """
     dead = {row.group: row.dead for row in client.broker.stats().groups if row.dead}
-    if by == "reason":
-        _reasons(client, output, sorted(dead))
+    if by != "group":
+        (_reasons if by == "reason" else _exceptions)(client, output, sorted(dead))
         return
     if output.as_json:
         output.objects({"group": group, "dead": count} for group, count in sorted(dead.items()))
@@ -113,6 +129,41 @@ def _reasons(client: popmq.Client, output: Output, names: list[str]) -> None:
         for group, each in found
     ]
     output.table("Dead letters by reason", ["GROUP", "DEAD#", "FIRST", "LAST", "REASON"], rows)
+
+
+def _exceptions(client: popmq.Client, output: Output, names: list[str]) -> None:
+    """The exceptions with which the reasons of these groups begin, the most frequent first."""
+    sums: dict[tuple[str, str], list[popmq.DeadLetterReason]] = {}
+    for group in names:
+        for each in client.dead_letters.reasons(group):
+            sums.setdefault((group, each.exception), []).append(each)
+    found: list[dict[str, Any]] = [
+        {
+            "group": group,
+            "exception": exception,
+            "messages": sum(each.messages for each in alike),
+            "reasons": len(alike),
+            "first_ms": min(each.first_ms for each in alike),
+            "last_ms": max(each.last_ms for each in alike),
+        }
+        for (group, exception), alike in sums.items()
+    ]
+    found.sort(key=lambda row: (row["group"], -row["messages"], row["exception"]))
+    if output.as_json:
+        output.objects(found)
+        return
+    rows = [
+        (
+            row["group"],
+            row["messages"],
+            row["reasons"],
+            moment(row["first_ms"]),
+            moment(row["last_ms"]),
+            visible.line(row["exception"]) or "none in the reason",
+        )
+        for row in found
+    ]
+    output.table("Dead letters by exception", ["GROUP", "DEAD#", "REASONS#", "FIRST", "LAST", "EXCEPTION"], rows)
 
 
 @dlq.command()
@@ -157,6 +208,7 @@ def redrive(client: popmq.Client, output: Output, group: str, chosen: Chosen) ->
       popmq dlq redrive billing --offset 3 --offset 4
       popmq dlq redrive billing --id 0f3a-1
       popmq dlq redrive billing --topic orders --yes
+      popmq dlq redrive billing --exception ConnectionError --yes
     """
     client.groups.get(group)
     if not chosen.named:
@@ -179,14 +231,14 @@ def discard(client: popmq.Client, output: Output, group: str, chosen: Chosen) ->
     client.groups.get(group)
     if not chosen.named:
         sure(f"Remove all dead letters of {group}{chosen.words} for good?", chosen.yes)
-    done = client.dead_letters.discard(group, chosen.offsets, chosen.topic, chosen.message_ids, chosen.reason)
+    done = client.dead_letters.discard(group, *chosen.arguments)
     output.done(f"{done.discarded} discarded", done)
     _tell_failures(done.failures, done.discarded)
 
 
 def redrive_chosen(client: popmq.Client, output: Output, group: str, chosen: Chosen, word: str) -> None:
     """Delivers them again, and prints how many; raises PartlyRefused when some of the named ones were not."""
-    done = client.dead_letters.redrive(group, chosen.offsets, chosen.topic, chosen.message_ids, chosen.reason)
+    done = client.dead_letters.redrive(group, *chosen.arguments)
     output.done(f"{done.redriven} {word}", done)
     _tell_failures(done.failures, done.redriven)
 

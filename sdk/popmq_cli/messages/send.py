@@ -42,6 +42,7 @@ READ_BYTES = 1 << 16
 @click.option(
     "--deliver-at", type=LATER, metavar="TIME", help='Not visible before: 2026-01-31T12:00, 10m, "tomorrow 9:00".'
 )
+@click.option("--ttl", type=DURATION, default=0.0, metavar="DURATION", help="It expires this long after it is visible.")
 @click.option("--priority", type=click.IntRange(0), default=0, help="PRIORITY topics: higher first.")
 @click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @asks
@@ -74,6 +75,7 @@ def send(
       popmq send chats --lite-topic alice "how are you?"
       popmq send mail --delay 10m "good morning" --json | jq -r .recall_handle
       popmq send mail --deliver-at "tomorrow 9:00" "good morning"
+      popmq send prices --ttl 30s "EUR 1.08"
     """
     if messages and source:
         raise click.UsageError("give messages as arguments or with --file, not both")

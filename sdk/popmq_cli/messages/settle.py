@@ -87,6 +87,22 @@ def release(
 
 @click.command()
 @handles
+@click.option("--delay", type=DURATION, metavar="DURATION", required=True, help="Visible after this time.")
+@click.option("--reason", default="", help="Kept with the message.")
+@asks
+def snooze(client: popmq.Client, output: Output, group: str, handles: list[str], delay: float, reason: str) -> None:
+    """Put messages back for a while: no attempt counts, as often as the group's snoozes_max allows.
+
+    
+    Examples:
+      popmq snooze billing HANDLE --delay 5m
+      popmq snooze billing HANDLE --delay 1h --reason "the bank is closed"
+    """
+    _tell(output, handles, client.snooze(handles, delay, reason, group=group))
+
+
+@click.command()
+@handles
 @click.option("--reason", default="", help="Kept with the message.")
 @asks
 def reject(client: popmq.Client, output: Output, group: str, handles: list[str], reason: str) -> None:

@@ -58,6 +58,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
                 loop.add_signal_handler(number, self._stop)
+        loop.add_signal_handler(signal.SIGQUIT, self._tell)
         looking = asyncio.create_task(self._look()) if self._watched else None
         ports = await self._serve_probes()
         codes = await asyncio.gather(*map(self._keep, self._reported))
@@ -153,6 +154,11 @@ class Supervisor:
     def _signal(self) -> None:
         for process in list(self._running):
             process.terminate()
+
+    def _tell(self) -> None:
+        """Lets each process print where its handlers stand."""
+        for process in list(self._running):
+            process.send_signal(signal.SIGQUIT)
 
     async def _look(self) -> None:
         """Looks for changed files. It polls, because each system has its own notification interface."""

@@ -27,6 +27,8 @@ CAPABILITY_OF = {
     "exclusive_owner": "exclusive_owner",
     "subscription_expiry": "subscription_expiry",
     "lite_exclusive": "lite",
+    "snoozes_max": "snooze",
+    "dead_letter_expired": "ttl",
 }
 #: Lists are read up to this many rows: more are counted by their totals.
 ROWS = 4096

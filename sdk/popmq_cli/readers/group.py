@@ -15,7 +15,18 @@ from popmq_cli.shared.moments import moment, moment_of
 from popmq_cli.shared.output import Output, Row, seconds
 
 COLUMNS = ["NAME", "ATTEMPTS#", "LEASE#", "SHARE#", "CREATED"]
-STATS_COLUMNS = ["TOPIC", "READY#", "IN FLIGHT#", "RETRY#", "BACKOFF#", "WAITING#", "DEAD#", "ACKED#", "FILTERED#"]
+STATS_COLUMNS = [
+    "TOPIC",
+    "READY#",
+    "IN FLIGHT#",
+    "RETRY#",
+    "BACKOFF#",
+    "WAITING#",
+    "DEAD#",
+    "ACKED#",
+    "FILTERED#",
+    "EXPIRED#",
+]
 READS_COLUMNS = ["TOPIC", "LAST READ", "EXPIRES"]
 SUBSCRIPTION_COLUMNS = ["TOPIC", "MODE", "SHARE#", "FILTER"]
 
@@ -62,6 +73,14 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
             type=DURATION,
             metavar="DURATION",
             help="Its subscription to a topic expires after this time without a read; 0s: never.  [default: 90d]",
+        ),
+        click.option(
+            "--snoozes-max", type=click.IntRange(1), help="How often one message may be snoozed.  [default: 1000]"
+        ),
+        click.option(
+            "--dead-letter-expired/--no-dead-letter-expired",
+            default=None,
+            help="Messages whose ttl is over become dead letters.  [default: they are dropped]",
         ),
         click.option(
             "--filter", "tags", multiple=True, metavar="TOPIC=TAGS", help='Only these: "orders=a || b"; * = all.'
@@ -180,7 +199,7 @@ def _row(group: popmq.Group) -> Row:
 
 def _stats_row(row: popmq.GroupStats) -> Row:
     numbers = row.ready, row.in_flight, row.retry, row.backoff, row.waiting, row.dead, row.acked, row.filtered
-    return row.topic, *numbers
+    return row.topic, *numbers, row.expired
 
 
 def _reads_row(row: popmq.GroupStats) -> Row:
@@ -207,6 +226,8 @@ def _fields(group: popmq.Group) -> dict[str, Any]:
         "lite exclusive": "yes" if group.lite_exclusive else "no",
         "consume enable": "yes" if group.consume_enable else "no",
         "expiry": f"{seconds(group.subscription_expiry)} without a read" if group.subscription_expiry else "never",
+        "snoozes": f"at most {group.snoozes_max:,} of a message" if group.snoozes_max else "–",
+        "expired messages": "dead letters" if group.dead_letter_expired else "dropped",
         "created": moment(group.created_ms),
     }
 

@@ -21,7 +21,7 @@ import popmq
 from popmq_cli.shared.output import text_of
 
 #: Fields of a message that have the same name and form in a row.
-PLAIN = ("message_id", "key", "tag", "message_group", "priority", "encoding", "born_ms", "lite_topic")
+PLAIN = ("message_id", "key", "tag", "message_group", "priority", "encoding", "born_ms", "lite_topic", "ttl")
 #: The fields of a row about the message's place.
 PLACE = ("queue", "offset", "stored_ms")
 KNOWN = {*PLAIN, *PLACE, "body", "body_base64", "more_keys", "properties", "deliver_at_ms", "traceparent", "tracestate"}
@@ -154,6 +154,7 @@ def _schema(arrow: Any) -> Any:
             ("body", arrow.binary()),
             *((name, arrow.string()) for name in texts),
             *((name, arrow.int64()) for name in numbers),
+            ("ttl", arrow.float64()),
             ("more_keys", arrow.list_(arrow.string())),
             ("properties", arrow.map_(arrow.string(), arrow.string())),
         ]

@@ -4,6 +4,7 @@ a filter ──▶ the page looks at SCAN_MAX dead letters at most, then offers 
 all      ──▶ redrives.py, in pieces; this page shows how far it is
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import popmq
@@ -65,6 +66,7 @@ async def of_group(ask: Ask) -> dict[str, Any]:
         "letters": found.deliveries,
         "following": found.following and dict(zip(("queue", "offset"), found.following, strict=True)),
         "reasons": reasons[:REASONS_SHOWN],
+        "exceptions": _exceptions(reasons)[:REASONS_SHOWN],
         "more_reasons": max(len(reasons) - REASONS_SHOWN, 0),
         "fitting": (found.fitting, found.whole) if origin or reason else (total, True),
         "is_first": not ask.value("offset"),
@@ -72,6 +74,35 @@ async def of_group(ask: Ask) -> dict[str, Any]:
         "topic": dead_letter_topic(group),
         "redrive": ask.login.redrives.get(group),
     }
+
+
+class Exceptional(NamedTuple):
+    """The dead letters whose reasons begin with one exception. `reasons`: how many different ones."""
+
+    exception: str
+    messages: int
+    reasons: int
+    first_ms: int
+    last_ms: int
+
+
+def _exceptions(reasons: Sequence[popmq.DeadLetterReason]) -> list[Exceptional]:
+    """Those that several reasons have: of the others the reason says enough."""
+    alike: dict[str, list[popmq.DeadLetterReason]] = {}
+    for each in reasons:
+        alike.setdefault(each.exception, []).append(each)
+    found = [
+        Exceptional(
+            exception,
+            sum(each.messages for each in some),
+            len(some),
+            min(each.first_ms for each in some),
+            max(each.last_ms for each in some),
+        )
+        for exception, some in alike.items()
+        if exception and len(some) > 1
+    ]
+    return sorted(found, key=lambda each: (-each.messages, each.exception))
 
 
 async def _scan(ask: Ask, group: str, origin: str, reason: str) -> Scanned:
@@ -120,11 +151,14 @@ async def redrive(ask: Ask) -> Outcome:
 
 
 async def discard(ask: Ask) -> Outcome:
-    """Removes the dead letters whose boxes are ticked, or all of one reason. Raises InvalidField, GroupNotFound."""
-    group, by_reason = ask.given("group"), "reason" in ask.form
+    """Removes the dead letters whose boxes are ticked, or all of one reason or exception.
+
+    Raises InvalidField, GroupNotFound.
+    """
+    group, by_reason, exception = ask.given("group"), "reason" in ask.form, ask.given("exception")
     reason = next(iter(ask.form["reason"])) if by_reason else None
-    offsets, topic, ids = ([], "", []) if by_reason else _ticked(ask)
-    done = await ask.client.dead_letters.discard(group, offsets, topic, ids, reason)
+    offsets, topic, ids = ([], "", []) if by_reason or exception else _ticked(ask)
+    done = await ask.client.dead_letters.discard(group, offsets, topic, ids, reason, exception)
     failed = f" {len(done.failures):,} are not: {done.failures[0].error}" if done.failures else ""
     return Outcome(f"Discarded: {counted(done.discarded, 'dead letter')}.{failed}", ask.back(page_of(group)))
 

@@ -28,6 +28,7 @@ async def send(ask: Ask) -> Outcome:
         lite_topic=ask.given("lite_topic"),
         priority=ask.number("priority") or 0,
         delay=ask.duration("delay") or 0.0,
+        ttl=ask.duration("ttl") or 0.0,
     )
     receipt = await ask.client.send(topic, message)
     if receipt.offset < 0:

@@ -27,6 +27,7 @@ STAGES = Capability(
 )
 LITE = Capability("lite", "lite topics", "a FIFO topic with message groups, or a topic for each")
 RECALL = Capability("recall", "recalling delayed messages", "let the consumer skip messages that are no longer valid")
+RESCHEDULE = Capability("reschedule", "moving delayed messages to another time", "Recall, and Send again")
 TRANSACTIONS = Capability(
     "transactions", "transactions with check-back", "Send after the local transaction has committed"
 )
@@ -47,6 +48,12 @@ SETTLE = Capability(
     "acks and sends in one commit",
     "Send, then Ack, with message ids that follow from the input, so that readers recognize a repeat",
 )
+SNOOZE = Capability(
+    "snooze",
+    "releases that count no attempt, and a group's `snoozes_max`",
+    "release with a delay, and more attempts for the group",
+)
+TTL = Capability("ttl", "messages that expire", "let the consumer skip messages that are too old")
 END_LEASE = Capability("end_lease", "ending a lease early", "wait for its deadline")
 LIST_DELAYED = Capability("list_delayed", "lists of delayed messages", "GetStats counts them")
 LIST_TRANSACTIONS = Capability("list_transactions", "lists of half messages", "GetStats counts them")
@@ -91,6 +98,7 @@ CAPABILITIES = {
         STAGES,
         LITE,
         RECALL,
+        RESCHEDULE,
         TRANSACTIONS,
         PULL,
         QUEUE_LOCKS,
@@ -103,6 +111,8 @@ CAPABILITIES = {
         WHY,
         LIST_LEASES,
         SETTLE,
+        SNOOZE,
+        TTL,
         END_LEASE,
         LIST_DELAYED,
         LIST_TRANSACTIONS,

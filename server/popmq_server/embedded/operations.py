@@ -210,6 +210,7 @@ class RedrivePiece(Command[RedrivenPiece], Own["RedrivePiece"], lane=LANE_POP, n
     stop: int = 0
     walk: HolderSearch | None = None
     reason: str | None = None
+    exception: str = ""
 
 
 class DiscardPiece(Command[RedrivenPiece], Own["DiscardPiece"], lane=LANE_POP, entries="offsets"):
@@ -221,6 +222,7 @@ class DiscardPiece(Command[RedrivenPiece], Own["DiscardPiece"], lane=LANE_POP, e
     start: int = 0
     stop: int = 0
     reason: str | None = None
+    exception: str = ""
 
 
 class LettersFound(NamedTuple):

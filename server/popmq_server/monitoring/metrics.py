@@ -37,6 +37,7 @@ _COUNTERS = {
     "acked": "Messages acked since the group exists",
     "dropped": "Messages dropped by retention before they were finished",
     "quarantined": "Messages whose stored bytes did not match their checksum",
+    "expired": "Messages dropped because their ttl was over",
     "filtered": "Messages passed over because they did not match the filter",
 }
 

@@ -41,7 +41,7 @@ _NOT_AUDITED = ("Get", "List")
 #: Audited in spite of their names: one shows the stacks of a client's program, the others show messages.
 _AUDITED = frozenset({"GetClientStack", "GetSchedule", "ListSchedules"})
 #: Methods of Broker, and of the service of official RocketMQ clients, that operators may call in place of a client.
-OPERATED = frozenset({"EndTransaction", "Peek", "Recall", "ReleaseOwner", "RecallMessage"})
+OPERATED = frozenset({"EndTransaction", "Peek", "Recall", "Reschedule", "ReleaseOwner", "RecallMessage"})
 
 
 def is_audited(method: str) -> bool:

@@ -31,6 +31,7 @@ from popmq_server.values.message import (
     PROPERTIES_MAX,
     TAG_BYTES_MAX,
     TIME_MS_MAX,
+    TTL_MS_MAX,
     Extra,
     check_range,
     check_text,
@@ -236,6 +237,7 @@ def _extra(message: pb.Message) -> Extra | None:
         message.transaction,
         message.check_after_ms,
         message.lite_topic,
+        check_range(message.ttl_ms, "ttl_ms", 0, TTL_MS_MAX),
     )
     return extra if any(extra) else None
 

@@ -13,7 +13,7 @@ from popmq_server.values.outgoing import Outgoing, hash8, tag_hash
 
 #: Field numbers of popmq.v1.Message.
 MESSAGE_ID, BODY, TAG, KEYS, PROPERTIES, MESSAGE_GROUP = 1, 2, 3, 4, 5, 6
-DELIVER_AT_MS, PRIORITY, TRANSACTION, DELAY_MS, DEAD_LETTER, LITE_TOPIC = 7, 8, 9, 13, 15, 17
+DELIVER_AT_MS, PRIORITY, TRANSACTION, DELAY_MS, DEAD_LETTER, LITE_TOPIC, TTL_MS = 7, 8, 9, 13, 15, 17, 19
 
 #: The part of a body that `preview` shows.
 PREVIEW_BYTES = 256
@@ -92,6 +92,12 @@ def integer(data: bytes, number: int) -> int:
         if field == number:
             found = value
     return found
+
+
+def ended_ms(data: bytes, stored_ms: int) -> int:
+    """When the ttl of a message ends that became visible at this time; 0 = never."""
+    ttl_ms = integer(data, TTL_MS)
+    return stored_ms + ttl_ms if ttl_ms else 0
 
 
 def properties(data: bytes) -> dict[str, str]:

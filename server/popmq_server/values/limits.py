@@ -28,5 +28,7 @@ LITE_TTL_MS_MIN = 60_000
 #: Clients that may share a queue in addition to its first one, for a group or for a group in a topic.
 SHARE_NUMBER_MAX = 10_000
 
+#: The largest snoozes_max of a group.
+SNOOZES_LIMIT_MAX = 10_000
 #: Bounds of a group's subscription_expiry: how long a subscription is not read before it expires.
 EXPIRY_MS_MIN, EXPIRY_MS_MAX = 3_600_000, 10 * 365 * 86_400_000

@@ -39,6 +39,8 @@ PRIORITY_MAX = 1023
 BORN_HOST_BYTES_MAX = 256
 LITE_TOPIC_BYTES_MAX = 64
 CHECK_AFTER_MS_MIN, CHECK_AFTER_MS_MAX = 1_000, 3_600_000
+#: How long a message may live: 10 years.
+TTL_MS_MAX = 10 * 365 * 86_400_000
 #: The end of the year 9999. Protobuf's Timestamp, and the times of most languages, end there.
 TIME_MS_MAX = 253_402_300_799_999
 
@@ -58,6 +60,7 @@ class Extra(NamedTuple):
     `message_group`: FIFO topics. `due_ms`: earliest delivery time, 0 = at once; `delay_ms`: the same, relative to the
     store time. `priority`: PRIORITY topics, from 0. `transaction`: a half message until it is committed;
     `check_after_ms`: delay of its first check after the store time, 0 = the default. `lite_topic`: LITE topics.
+    `ttl_ms`: it expires so long after it became visible, 0 = never.
     """
 
     message_group: str = ""
@@ -67,6 +70,7 @@ class Extra(NamedTuple):
     transaction: bool = False
     check_after_ms: int = 0
     lite_topic: str = ""
+    ttl_ms: int = 0
 
 
 def record(topic_id: int, stored_ms: int, data: bytes) -> tuple[bytes, bytes]:

@@ -79,6 +79,12 @@ def packed_id_hash(raw: memoryview) -> bytes:
     return bytes(raw[_PACKED.size : _PACKED.size + 8])
 
 
+def packed_hashes(raw: memoryview) -> list[bytes]:
+    """The hashes of the message id and the keys of a packed message, in this order: without a copy of the body."""
+    count = _PACKED.unpack_from(raw)[1]
+    return [bytes(raw[start : start + 8]) for start in range(_PACKED.size, _PACKED.size + 8 * count, 8)]
+
+
 def packed_message_id(raw: memoryview) -> str:
     """The message id of a packed message, without a copy of the body: for lists."""
     _, hashes, _, _, _, id_length, _ = _PACKED.unpack_from(raw)

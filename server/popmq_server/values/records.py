@@ -13,6 +13,8 @@ from popmq_server.values.message import DEAD_LETTER_PREFIX
 IN_FLIGHT_MAX = 10_000
 #: Time after which an idle subscription is removed (idle_subscriptions.py). The group loses its unread messages.
 SUBSCRIPTION_EXPIRY_MS = 90 * 86_400_000
+#: How often a group may snooze one message.
+SNOOZES_MAX = 1_000
 #: Messages popped from the retry topic count as leased from this queue: otherwise messages that are never acked would
 #: be retried and make room for more and more new ones.
 RETRY_QUEUE = 0xFFFF
@@ -44,6 +46,7 @@ class Topic(NamedTuple):
     idle_ms: int = 0  # since when a lite topic is idle; 0 = in use, or not checked yet
     permission: str = "READ_WRITE"  # or READ_ONLY, WRITE_ONLY, NO_ACCESS: permission.py
     moving_from: TopicId = TopicId(0)  # the purged topic with groups that have to be moved to this one: purge.py
+    expires: bool = False  # messages with a ttl were sent to it: pops look at the ttl of each message
     lagging: bool = False  # groups have to be moved past dropped chunks: retention/floors.py
 
     @property
@@ -75,6 +78,8 @@ class Group(NamedTuple):
     consume_enable: bool
     subscription_expiry_ms: int
     created_ms: int
+    snoozes_max: int = SNOOZES_MAX
+    dead_letter_expired: bool = False
 
     def backoff_ms(self, attempts: int) -> int:
         """The delay before the next attempt, after `attempts` of them (at least 1); the last of `delays_ms` repeats."""
@@ -179,6 +184,7 @@ class Stat(NamedTuple):
     start: int = 0  # sum of the offsets at which the group began: messages passed since are in the other counters
     filtered: int = 0  # skipped because they did not match the filter
     waiting: int = 0  # FIFO: entries of `fwait`
+    expired: int = 0  # dropped because their ttl was over
 
 
 class HeldNumbers(NamedTuple):

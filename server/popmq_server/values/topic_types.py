@@ -56,7 +56,7 @@ def _lite_refusal(topic: Topic, extra: Extra) -> Refused | None:
     if topic.type != "LITE":
         why = f"topic {topic.name!r} has type {topic.type}, it has no lite topics"
         return invalid(why, field="type", action="unset lite_topic, or send to a LITE topic")
-    if any(extra._replace(lite_topic="")):
+    if any(extra._replace(lite_topic="", ttl_ms=0)):
         why = f"topic {topic.name!r} has type LITE: its messages have no message group, priority, delay or transaction"
         return invalid(
             why, field="type", action="set only lite_topic, or send to a topic of the type that has this field"

@@ -8,13 +8,14 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.contract.capabilities import CAPABILITIES
-from popmq_server.contract.commands import EveryOperation, queries
+from popmq_server.contract.commands import EveryOperation, NewMessage, queries
 from popmq_server.contract.commands.catalog import BY_SETTING
 from popmq_server.contract.commands.numbers import EngineInfo
 from popmq_server.contract.engine import Engine
 from popmq_server.contract.limited import limited
 from popmq_server.contract.operations import Command, Operation, Query
 from popmq_server.errors import Refused
+from popmq_server.values.message import Extra
 
 #: What every engine serves.
 EVERY = {
@@ -57,6 +58,12 @@ SETTINGS: dict[str, tuple[Command[object], ...]] = {
         replace(GROUP, subscription_expiry_ms=1),
         ask.UpdateGroup("g", {"subscription_expiry_ms": 1}),
     ),
+    "ttl": (
+        replace(GROUP, dead_letter_expired=True),
+        ask.UpdateGroup("g", {"dead_letter_expired": True}),
+        ask.Send("t", (NewMessage(b"", "", "a", extra=Extra(ttl_ms=1)),)),
+    ),
+    "snooze": (replace(GROUP, snoozes_max=1), ask.UpdateGroup("g", {"snoozes_max": 1})),
 }
 
 

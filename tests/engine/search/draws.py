@@ -59,6 +59,7 @@ def drafts(timed: bool) -> st.SearchStrategy[Draft]:
         st.sampled_from([False, False, True]) if timed else st.just(False),
         st.sampled_from([0, 0, 0, 1, 2]),
         st.sampled_from([False] * 15 + [True]),
+        st.sampled_from([0, 0, 0, SECOND, MINUTE]),
     )
 
 
@@ -107,12 +108,14 @@ changes = st.builds(
     ChangeStep,
     groups,
     st.lists(
-        st.tuples(picks, st.sampled_from(["extend", "release", "release", "reject"]), delays, st.booleans(), reasons),
+        st.tuples(
+            picks, st.sampled_from(["extend", "release", "release", "snooze", "reject"]), delays, st.booleans(), reasons
+        ),
         min_size=1,
         max_size=4,
     ),
 )
-endings = st.tuples(picks, st.sampled_from(["release", "reject"]), delays, st.booleans(), reasons)
+endings = st.tuples(picks, st.sampled_from(["release", "snooze", "reject"]), delays, st.booleans(), reasons)
 producers, request_numbers = st.sampled_from(["", "s"]), st.integers(1, 3)
 settles = st.builds(
     SettleStep,

@@ -72,6 +72,8 @@ KINDS = {
 class Broker(Holds):
     """Base of all machines, without rules: runs commands in engine and model, and compares both after each step."""
 
+    #: Whether messages may have a ttl.
+    mortal = False
     #: The kinds that topics may have; drawn again each time a topic is created.
     kinds: ClassVar[tuple[str, ...]] = ("normal",)
     keep_ms = KEEP_MS_MAX
@@ -136,6 +138,7 @@ class Broker(Holds):
             delay_ms=wait_ms if how == "delay" else 0,
             priority=draft.priority if kind == "PRIORITY" or odd else 0,
             transaction=draft.half and later,
+            ttl_ms=draft.ttl_ms if self.mortal else 0,
         )
         name = f"id{draft.name}" if draft.name else text
         made = pb.Message(
@@ -144,6 +147,7 @@ class Broker(Holds):
             tag=draft.tag,
             properties={} if draft.number is None else {"n": str(draft.number)},
             message_group=extra.message_group,
+            ttl_ms=extra.ttl_ms,
         )
         data = made.SerializeToString()
         size = len(data) + RECORD_HEAD
@@ -158,6 +162,7 @@ class Broker(Holds):
             extra.due_ms,
             extra.delay_ms,
             extra.transaction,
+            extra.ttl_ms,
         )
         return Outgoing(data, tag_hash(draft.tag), (hash8(name),), name, extra if any(extra) else None)
 
@@ -351,7 +356,17 @@ class Broker(Holds):
     def make_group(self, name: str, max_attempts: int, start: tuple[str, int], exclusive: bool, stops: bool) -> None:
         start = self.start_of(start)
         answer = self.one(
-            ask.CreateGroup(name, max_attempts, DELAYS_MS, MINUTE, 0, *start, exclusive, stop_on_failure=stops)
+            ask.CreateGroup(
+                name,
+                max_attempts,
+                DELAYS_MS,
+                MINUTE,
+                0,
+                *start,
+                exclusive,
+                stop_on_failure=stops,
+                snoozes_max=facts.SNOOZES_MAX,
+            )
         )
         expected = self.model.create_group(name, facts.Group(max_attempts, DELAYS_MS, MINUTE, start, exclusive, stops))
         must(answer == expected if isinstance(answer, str) else not expected, "create group", answer, expected)

@@ -22,17 +22,21 @@ EVERY_KIND = ("normal", "unique", "fifo", "delay", "transaction", "priority")
 class Plain(Readers, Repairing, Closing, Operators):
     """Ordinary topics: leases, retries, owners."""
 
+    mortal = True
+
 
 class Ordered(Readers, Repairing, Operators, Filtering):
     """FIFO topics: order, locks, owners; messages that a filter passes over do not lock."""
 
     kinds = ("fifo",)
+    mortal = True
 
 
 class Timed(Timing, Closing, Operators):
     """Topics that keep messages for later."""
 
     kinds = ("delay", "transaction", "fifo", "priority")
+    mortal = True
 
 
 class Moved(Readers, Filtering, Moving, Pulling):

@@ -56,7 +56,8 @@ class Pick(NamedTuple):
 class Draft(NamedTuple):
     """What a producer may write; what its topic has no use for is left out, unless it is `odd`.
 
-    `wait`: ("", 0), ("delay", ms) or ("due", ms from now). `name` 0: an id of its own, else one that others have too.
+    `wait`: ("", 0), ("delay", ms) or ("due", ms from now).
+    `ttl_ms`: where the machine has messages that expire. `name` 0: an id of its own, else one that others have too.
     """
 
     good: bool = True
@@ -68,6 +69,7 @@ class Draft(NamedTuple):
     half: bool = False
     name: int = 0
     odd: bool = False
+    ttl_ms: int = 0
 
 
 class SendStep(NamedTuple):
@@ -206,6 +208,8 @@ class ChangeStep(NamedTuple):
                 changes.append(ask.Change(handle, kind, delay_ms or MINUTE))
             elif kind == "reject":
                 changes.append(ask.Change(handle, kind, 0, False, REASONS[reason]))
+            elif kind == "snooze":
+                changes.append(ask.Change(handle, "release", delay_ms, False, REASONS[reason], snooze=True))
             else:
                 changes.append(ask.Change(handle, kind, delay_ms, uncounted, REASONS[reason]))
         return ask.ChangeInvisibleTime(self.group, tuple(changes))

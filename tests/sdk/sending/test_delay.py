@@ -80,3 +80,21 @@ async def test_a_delay_of_no_name_and_a_normal_topic_refuse(client: Any) -> None
         await client.send("plain", popmq.Message("x", delay=1.0))
     with pytest.raises(errors.InvalidField, match="both set"):
         await client.send(MAIL, popmq.Message("x", delay=1.0, deliver_at=2e9))
+
+
+@pytest.mark.capability("reschedule")
+async def test_a_delayed_message_is_moved_and_has_another_recall_handle(client: Any, advance: Any) -> None:
+    await client.topics.create("moved", type="DELAY", queues=1)
+    receipt = await client.send("moved", popmq.Message("x", key="k", delay="1h"))
+    await client.pop("moved", GROUP)
+    moved = await client.messages.reschedule("moved", receipt.recall_handle, delay="10m")
+    (listed,) = (await client.messages.list_delayed("moved", key="k")).messages
+    assert (listed.recall_handle, listed.due_ms) == (moved.recall_handle, moved.due_ms)
+    assert (await client.messages.list_delayed("moved", message_id="nobody")).messages == ()
+    with pytest.raises(popmq.errors.MessageNotFound):
+        await client.messages.reschedule("moved", receipt.recall_handle, deliver_at=0)
+    with pytest.raises(popmq.errors.InvalidField):
+        await client.messages.reschedule("moved", moved.recall_handle)
+    await advance(600.0)
+    (delivery,) = await client.pop("moved", GROUP)
+    assert delivery.text() == "x"

@@ -254,6 +254,28 @@ def test_reject_and_retry_later_say_how_a_message_ends(popmq_broker: Broker, pop
     assert dead.dead_letter.reason == "no such customer"
 
 
+def test_a_handler_that_snoozes_has_its_message_again_with_no_attempt_counted(
+    popmq_broker: Broker, popmq_clock: FakeClock
+) -> None:
+    worker = popmq.Worker()
+    attempts: list[int] = []
+
+    @worker.on("orders", group="billing")
+    def waits(delivery: popmq.Delivery) -> None:
+        attempts.append(delivery.attempt)
+        if len(attempts) < 3:
+            raise popmq.Snooze("10m", reason="closed")
+
+    sent_to(popmq_broker, worker, "a")
+    assert [each.outcome for each in popmq_broker.work(worker)] == ["released"]
+    popmq_clock.advance(599_000)
+    assert popmq_broker.work(worker) == []
+    for outcome in ("released", "acked"):
+        popmq_clock.advance(600_000)
+        assert [each.outcome for each in popmq_broker.work(worker)] == [outcome]
+    assert attempts == [1, 1, 1]
+
+
 class Panic(BaseException):
     """As native libraries raise it."""
 

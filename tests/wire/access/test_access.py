@@ -54,6 +54,7 @@ ALLOWED = {
     "nothing": LISTS,
     "other": LISTS + "Admin/GetTopic Admin/LookUp Admin/Browse",
     SENDS: LISTS + "Broker/Send Broker/Stage Broker/CommitBatch Broker/DropStages Broker/Recall Broker/EndTransaction "
+    "Broker/Reschedule "
     "Admin/GetTopic Admin/ListDelayed Admin/ListTransactions",
     READS: LISTS
     + "Broker/Pop Broker/Ack Broker/ChangeInvisibleTime Broker/QueryAssignment Broker/Heartbeat Broker/AttachOwner "
@@ -62,7 +63,7 @@ ALLOWED = {
     "Admin/GetGroup Admin/GetStats Admin/SetFilter Admin/SetConsumeMode Admin/LookUp Admin/Browse Admin/ListLeases "
     "Admin/ListOwners Admin/ListSessions Admin/EndLease Admin/GetHistory Broker/Settle",
     RUNS: " ".join(name for name in METHODS if name.startswith("Admin/"))
-    + " Broker/Peek Broker/QueryOffsets Broker/ReleaseOwner Broker/Recall Broker/EndTransaction",
+    + " Broker/Peek Broker/QueryOffsets Broker/ReleaseOwner Broker/Recall Broker/Reschedule Broker/EndTransaction",
 }
 
 

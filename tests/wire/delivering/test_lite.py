@@ -135,6 +135,17 @@ def test_suspend_holds_a_whole_lite_topic_back(chat: Stubs, v2: V2, clock: FakeC
     assert second.system_properties.lite_topic == "ann"
 
 
+def test_a_suspend_counts_no_attempt(chat: Stubs, v2: V2) -> None:
+    sync(v2, "ann")
+    send(chat, "ann:1")
+    (got,) = v2.receive().messages
+    change = {"topic": resource(TOPIC), "group": resource(GROUP), "suspend": True, "lite_topic": "ann"}
+    handle = got.system_properties.receipt_handle
+    assert v2.code("ChangeInvisibleDuration", **change, receipt_handle=handle, invisible_duration={}) == "OK"
+    (again,) = v2.receive().messages
+    assert again.system_properties.delivery_attempt == 1
+
+
 @pytest.mark.slow
 def test_a_lite_subscription_may_name_its_start(chat: Stubs, v2: V2) -> None:
     send(chat, "ann:1", "ann:2", "ann:3")

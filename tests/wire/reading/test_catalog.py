@@ -146,6 +146,7 @@ FULL: dict[str, Any] = {
     "stop_on_failure": True,
     "consume_enable": False,
     "subscription_expiry_ms": 0,
+    "snoozes_max": 7,
 }
 
 

@@ -40,7 +40,14 @@ def test_reasons_are_counted_by_their_first_line_the_most_frequent_first(shop: S
     reject(shop, "timeout", b"b")
     reject(shop, "ValueError: 7\n  File b.py", b"c")
     assert reasons(shop).reasons == [
-        pb.DeadLetterReason(reason="ValueError: 7", messages=2, first_ms=first, last_ms=clock.now_ms(), last_offset=2),
+        pb.DeadLetterReason(
+            reason="ValueError: 7",
+            messages=2,
+            first_ms=first,
+            last_ms=clock.now_ms(),
+            last_offset=2,
+            exception="ValueError",
+        ),
         pb.DeadLetterReason(
             reason="timeout", messages=1, first_ms=clock.now_ms(), last_ms=clock.now_ms(), last_offset=1
         ),
@@ -53,6 +60,38 @@ def test_a_traceback_is_counted_by_its_last_line(shop: Stubs) -> None:
         frame = f'  File "orders.py", line {line}, in book'
         reject(shop, f"Traceback (most recent call last):\n{frame}\nKeyError: 'price'\n", b"x")
     assert [(row.reason, row.messages) for row in reasons(shop).reasons] == [("KeyError: 'price'", 2)]
+
+
+@pytest.mark.parametrize(
+    ("reason", "exception"),
+    [
+        ("ValueError: 7", "ValueError"),
+        ("ZeroDivisionError: ", "ZeroDivisionError"),
+        ("popmq.errors.Unavailable: gone", "popmq.errors.Unavailable"),
+        ("bill.<locals>.NoAccount: 7", "bill.<locals>.NoAccount"),
+        ("java.lang.IllegalStateException: no", "java.lang.IllegalStateException"),
+        ("timed out: 30 s", ""),
+        ("lease expired", ""),
+        ("10:30", ""),
+        ("Closed", ""),
+    ],
+)
+def test_a_reason_that_begins_with_an_exception_names_it(shop: Stubs, reason: str, exception: str) -> None:
+    reject(shop, reason, b"a")
+    assert [row.exception for row in reasons(shop).reasons] == [exception]
+
+
+def test_dead_letters_of_one_exception_are_redriven_or_discarded_whatever_else_their_reasons_say(shop: Stubs) -> None:
+    for number in range(3):
+        reject(shop, f"KeyError: {number}", b"k%d" % number)
+        reject(shop, f"KeyErrors: {number}", b"s%d" % number)
+    asked = pb.RedriveDeadLettersRequest(group=GROUP, exception="KeyError", reason="KeyError: 1")
+    assert shop.admin.RedriveDeadLetters(asked, timeout=CALL_S).redriven == 1
+    assert bodies(shop.pop()) == [b"k1"]
+    assert discard(shop, exception="KeyError").discarded == 2
+    assert left(shop) == [b"s0", b"s1", b"s2"]
+    named = discard(shop, exception="KeyError", offsets=[1])
+    assert (named.discarded, [failure.error.code for failure in named.failures]) == (0, [pb.MESSAGE_NOT_FOUND])
 
 
 def test_reasons_of_one_origin_leave_out_others_and_what_was_redriven(shop: Stubs) -> None:

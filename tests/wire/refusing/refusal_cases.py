@@ -21,6 +21,7 @@ def bad_names() -> Iterator[Case]:
             "Broker/Send",
             "Broker/Stage",
             "Broker/Recall",
+            "Broker/Reschedule",
             "Broker/Pop",
             "Broker/QueryAssignment",
             "Broker/WaitAvailable",
@@ -239,6 +240,7 @@ def bad_group_settings(name: str) -> list[Case]:
         *out_of_range(name, "group__invisible_ms", -1, 999, HOUR_12 + 1, *INT64),
         *out_of_range(name, "group__share_number", 10_001, 2**32 - 1),
         *out_of_range(name, "group__in_flight_max", 1_000_001, 2**32 - 1),
+        *out_of_range(name, "group__snoozes_max", 10_001, 2**32 - 1),
         bad(name, "INVALID_FIELD", "group.backoff.delays_ms", **{delays: [1] * 65}),
         bad(name, "INVALID_FIELD", "group.backoff.delays_ms[1]", **{delays: [0, -1]}),
         bad(name, "INVALID_FIELD", "group.backoff.delays_ms[0]", **{delays: [HOUR_12 + 1]}),
@@ -323,6 +325,7 @@ def bad_times() -> Iterator[Case]:
     yield bad(recall, "INVALID_FIELD", "recall_handle", topic=TOPIC)
     for field in ("topic_id", "clock", "due_ms", "number", "nonce"):
         yield bad(recall, "MESSAGE_NOT_FOUND", "recall_handle", recall_handle=forged(field))
+    yield from bad_reschedules()
     yield bad("Broker/EndTransaction", "INVALID_FIELD", "ends", ends=[])
     yield bad("Broker/EndTransaction", "INVALID_FIELD", "ends", ends=[pb.TransactionEnd()] * 4097)
     yield from bad_sinks()
@@ -358,6 +361,17 @@ def bad_sinks() -> Iterator[Case]:
     for odd_name in ({"stage_id": "other"}, {"topic": OTHER_TOPIC}, {"messages": 2}):
         yield bad(commit, "STAGE_NOT_FOUND", "stages[0]", stages=[with_fields(name, **odd_name)])
     yield bad(commit, "STAGE_NOT_FOUND", "stages[0]", sink="other")
+
+
+def bad_reschedules() -> Iterator[Case]:
+    move = "Broker/Reschedule"
+    yield bad(move, "INVALID_FIELD", "recall_handle", recall_handle="x")
+    yield bad(move, "INVALID_FIELD", "recall_handle", topic=TOPIC)
+    yield bad(move, "MESSAGE_NOT_FOUND", "recall_handle", recall_handle=forged("nonce"))
+    yield bad(move, "INVALID_FIELD", "delay_ms", delay_ms=0)
+    yield bad(move, "INVALID_FIELD", "delay_ms", deliver_at_ms=1)
+    yield bad(move, "INVALID_FIELD", "delay_ms", delay_ms=-1)
+    yield bad(move, "INVALID_FIELD", "deliver_at_ms", delay_ms=0, deliver_at_ms=-1)
 
 
 def forged(field: str) -> Callable[[World], str]:

@@ -39,6 +39,8 @@ class AsyncGroupCalls(Namespace):
         lite_exclusive: bool = False,
         consume_enable: bool = True,
         subscription_expiry: Duration = DEFAULT_EXPIRY_S,
+        snoozes_max: int = 1_000,
+        dead_letter_expired: bool = False,
         *,
         timeout: Duration | None = None,
     ) -> Group:
@@ -47,7 +49,7 @@ class AsyncGroupCalls(Namespace):
         `invisible`: the lease of a pop that names no length. `share_number` n ≥ 1: 1 + n clients share each queue.
         `start`: where the group begins in a topic, fixed when it first names the topic. `in_flight_max`: the maximum of
         leased messages in one queue. `fifo`, `stop_on_failure`, `lite_exclusive`, `consume_enable`,
-        `subscription_expiry`: see Group.
+        `subscription_expiry`, `snoozes_max`, `dead_letter_expired`: see Group.
         Raises AlreadyExists, InvalidField, Unsupported.
         """
         group = Group(
@@ -64,6 +66,8 @@ class AsyncGroupCalls(Namespace):
             lite_exclusive=lite_exclusive,
             consume_enable=consume_enable,
             subscription_expiry=seconds_of(subscription_expiry, "subscription_expiry"),
+            snoozes_max=snoozes_max,
+            dead_letter_expired=dead_letter_expired,
         )
         return await self._wire.run(admin_calls.create_group(group), timeout=timeout)
 
@@ -86,6 +90,8 @@ class AsyncGroupCalls(Namespace):
         lite_exclusive: bool | None = None,
         consume_enable: bool | None = None,
         subscription_expiry: Duration | None = None,
+        snoozes_max: int | None = None,
+        dead_letter_expired: bool | None = None,
         *,
         timeout: Duration | None = None,
     ) -> Group:
@@ -103,6 +109,8 @@ class AsyncGroupCalls(Namespace):
             "lite_exclusive": lite_exclusive,
             "consume_enable": consume_enable,
             "subscription_expiry": seconds_or_none(subscription_expiry, "subscription_expiry"),
+            "snoozes_max": snoozes_max,
+            "dead_letter_expired": dead_letter_expired,
         }
         group = admin_calls.changed_group(await self.get(name, timeout=timeout), changes)
         return await self._wire.run(admin_calls.update_group(group), timeout=timeout)

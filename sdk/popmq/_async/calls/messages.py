@@ -14,7 +14,16 @@ if TYPE_CHECKING:
 
     from popmq._calls import inspection_calls, send_calls
     from popmq.message import Delivery
-    from popmq.stats import DeadLetterReason, DelayedMessages, Discarded, Found, MessageLife, Page, Redriven
+    from popmq.stats import (
+        DeadLetterReason,
+        DelayedMessages,
+        Discarded,
+        Found,
+        MessageLife,
+        Page,
+        Redriven,
+        Rescheduled,
+    )
 else:
     inspection_calls = Later("popmq._calls.inspection_calls")
     send_calls = Later("popmq._calls.send_calls")
@@ -100,13 +109,16 @@ class AsyncMessageCalls(Namespace):
         max_messages: int = 100,
         whole: bool = False,
         *,
+        message_id: str = "",
+        key: str = "",
         timeout: Duration | None = None,
     ) -> DelayedMessages:
         """Delayed messages of a topic, or of all, that are due before `until`; soonest first. Raises TopicNotFound.
 
-        `whole`: each also with the message itself, as it was sent.
+        `whole`: each also with the message itself, as it was sent. `message_id`, `key`: only those that have it.
         """
-        return await self._wire.run(inspection_calls.list_delayed(topic, until, max_messages, whole), timeout=timeout)
+        call = inspection_calls.list_delayed(topic, until, max_messages, whole, message_id, key)
+        return await self._wire.run(call, timeout=timeout)
 
     async def recall(self, topic: str, recall_handle: str, *, timeout: Duration | None = None) -> str:
         """Recalls a delayed message: it will never be delivered. Returns its id. `recall_handle` is in its receipt.
@@ -115,6 +127,23 @@ class AsyncMessageCalls(Namespace):
         answer was lost); TopicNotFound, InvalidField.
         """
         return await self._wire.run(send_calls.recall(topic, recall_handle), timeout=timeout)
+
+    async def reschedule(
+        self,
+        topic: str,
+        recall_handle: str,
+        delay: Duration | None = None,
+        deliver_at: datetime | float | None = None,
+        *,
+        timeout: Duration | None = None,
+    ) -> Rescheduled:
+        """Moves a delayed message: it is delivered once, `delay` from now, or at `deliver_at`; past: at once.
+
+        Its recall handle is another one from then on. Raises as `recall` does; if the answer of an earlier try was
+        lost, MessageNotFound too: `list_delayed(message_id=…)` has the new handle. StorageFull; Unsupported behind an
+        engine without the capability `reschedule`.
+        """
+        return await self._wire.run(send_calls.reschedule(topic, recall_handle, deliver_at, delay), timeout=timeout)
 
 
 class AsyncDeadLetterCalls(Namespace):
@@ -127,17 +156,19 @@ class AsyncDeadLetterCalls(Namespace):
         topic: str = "",
         message_ids: Sequence[str] = (),
         reason: str | None = None,
+        exception: str = "",
         *,
         timeout: Duration | None = None,
     ) -> Redriven:
         """Delivers dead letters of a group again, from attempt 1: all, or only these (≤ 4,096 of each).
 
         `offsets`: in the dead-letter topic. `topic`: only those that came from this topic. `reason`: only those whose
-        reason is counted under this one (`reasons`). With an empty group it commits half messages that were
-        given up. Raises TopicNotFound, GroupNotFound, InvalidField, StorageFull.
+        reason is counted under this one (`reasons`). `exception`: only those whose reason begins with it, such as
+        "ValueError". With an empty group it commits half messages that were given up.
+        Raises TopicNotFound, GroupNotFound, InvalidField, StorageFull.
         """
         return await self._wire.run(
-            inspection_calls.redrive(group, offsets, topic, message_ids, reason), timeout=timeout
+            inspection_calls.redrive(group, offsets, topic, message_ids, reason, exception), timeout=timeout
         )
 
     async def discard(
@@ -147,6 +178,7 @@ class AsyncDeadLetterCalls(Namespace):
         topic: str = "",
         message_ids: Sequence[str] = (),
         reason: str | None = None,
+        exception: str = "",
         *,
         timeout: Duration | None = None,
     ) -> Discarded:
@@ -155,7 +187,7 @@ class AsyncDeadLetterCalls(Namespace):
         Raises TopicNotFound, GroupNotFound, InvalidField.
         """
         return await self._wire.run(
-            inspection_calls.discard(group, offsets, topic, message_ids, reason), timeout=timeout
+            inspection_calls.discard(group, offsets, topic, message_ids, reason, exception), timeout=timeout
         )
 
     async def reasons(self, group: str, topic: str = "", *, timeout: Duration | None = None) -> list[DeadLetterReason]:

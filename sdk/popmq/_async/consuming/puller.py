@@ -254,7 +254,7 @@ class Puller:
         options = self._context.options
         if isinstance(outcome, Acked):
             self.queue.done(delivery.offset)
-        elif isinstance(outcome, Released) and outcome.uncounted:
+        elif isinstance(outcome, Released) and (outcome.uncounted or outcome.snooze):
             self._again(delivery, outcome.delay or 0.0)
         elif not options.group:
             if isinstance(outcome, Released) and outcome.delay is not None:

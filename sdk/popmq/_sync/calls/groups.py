@@ -40,6 +40,8 @@ class GroupCalls(Namespace):
         lite_exclusive: bool = False,
         consume_enable: bool = True,
         subscription_expiry: Duration = DEFAULT_EXPIRY_S,
+        snoozes_max: int = 1_000,
+        dead_letter_expired: bool = False,
         *,
         timeout: Duration | None = None,
     ) -> Group:
@@ -48,7 +50,7 @@ class GroupCalls(Namespace):
         `invisible`: the lease of a pop that names no length. `share_number` n ≥ 1: 1 + n clients share each queue.
         `start`: where the group begins in a topic, fixed when it first names the topic. `in_flight_max`: the maximum of
         leased messages in one queue. `fifo`, `stop_on_failure`, `lite_exclusive`, `consume_enable`,
-        `subscription_expiry`: see Group.
+        `subscription_expiry`, `snoozes_max`, `dead_letter_expired`: see Group.
         Raises AlreadyExists, InvalidField, Unsupported.
         """
         group = Group(
@@ -65,6 +67,8 @@ class GroupCalls(Namespace):
             lite_exclusive=lite_exclusive,
             consume_enable=consume_enable,
             subscription_expiry=seconds_of(subscription_expiry, "subscription_expiry"),
+            snoozes_max=snoozes_max,
+            dead_letter_expired=dead_letter_expired,
         )
         return self._wire.run(admin_calls.create_group(group), timeout=timeout)
 
@@ -87,6 +91,8 @@ class GroupCalls(Namespace):
         lite_exclusive: bool | None = None,
         consume_enable: bool | None = None,
         subscription_expiry: Duration | None = None,
+        snoozes_max: int | None = None,
+        dead_letter_expired: bool | None = None,
         *,
         timeout: Duration | None = None,
     ) -> Group:
@@ -104,6 +110,8 @@ class GroupCalls(Namespace):
             "lite_exclusive": lite_exclusive,
             "consume_enable": consume_enable,
             "subscription_expiry": seconds_or_none(subscription_expiry, "subscription_expiry"),
+            "snoozes_max": snoozes_max,
+            "dead_letter_expired": dead_letter_expired,
         }
         group = admin_calls.changed_group(self.get(name, timeout=timeout), changes)
         return self._wire.run(admin_calls.update_group(group), timeout=timeout)

@@ -238,6 +238,6 @@ def _name(outgoing: list[Outgoing]) -> str:
 
 def _change(handle: str, outcome: Outcome) -> Any:
     if isinstance(outcome, Released):
-        return pop_calls.release(handle, outcome.delay, outcome.uncounted, outcome.reason)
+        return pop_calls.release(handle, outcome.delay, outcome.uncounted, outcome.reason, outcome.snooze)
     assert not isinstance(outcome, Acked)
     return pop_calls.reject(handle, outcome.reason)

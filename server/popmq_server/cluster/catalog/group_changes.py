@@ -29,7 +29,7 @@ from popmq_server.errors import Refused, group_not_found
 from popmq_server.values.records import Group
 
 #: Settings that a request may leave unset, as a cluster has them: no limit, and no end.
-_UNSET = {"in_flight_max": 0, "subscription_expiry_ms": 0}
+_UNSET = {"in_flight_max": 0, "subscription_expiry_ms": 0, "snoozes_max": 0}
 _TERMS = ("invisible_ms", "share_number", "start_from", "start_ms")
 
 

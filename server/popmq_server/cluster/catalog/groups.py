@@ -63,7 +63,7 @@ def group_of(name: str, config: GroupConfig, terms: GroupTerms) -> Group:
         GroupId(0), name, config.retries_max + 1, tuple(config.retry_delays_ms) or DELAYS_MS_DEFAULT,
         terms.invisible_ms, terms.share_number, terms.start_from, terms.start_ms,
         exclusive_owner=False, fifo=config.ordered, in_flight_max=0, stop_on_failure=False, lite_exclusive=False,
-        consume_enable=config.consume_enabled, subscription_expiry_ms=0, created_ms=terms.created_ms,
+        consume_enable=config.consume_enabled, subscription_expiry_ms=0, created_ms=terms.created_ms, snoozes_max=0,
     )  # fmt: skip
 
 

@@ -33,8 +33,8 @@ from popmq_server.cluster.refusals import Asked
 from popmq_server.cluster.shared import Shared
 from popmq_server.contract.commands import Failure, Redrive, Redriven
 from popmq_server.errors import Refused, invalid
+from popmq_server.values import reasons
 from popmq_server.values.message import dead_letter_topic
-from popmq_server.values.reasons import headline
 from popmq_server.values.records import Group
 
 #: Failures that an answer names.
@@ -114,7 +114,7 @@ class Redrives:
         (committed,) = await self._positions.committed(dead_topic, "", [place])
         (ends,) = await self._positions.ends(dead_topic, [place])
         (at,) = position([committed], [ends]) or [ends.least]
-        chooses = bool(command.topic) or command.reason is not None
+        chooses = bool(command.topic or command.exception) or command.reason is not None
         while at < ends.most:
             found = await self._reader.some(dead_topic, place, at, PIECE)
             found = [each for each in found if each.queue_offset < ends.most]
@@ -212,9 +212,7 @@ def _other_than(command: Redrive, dead_letter: _Letter) -> str:
     """Why a command does not want this dead letter; "" if it does."""
     if command.topic not in ("", dead_letter.origin):
         return f"came from topic {dead_letter.origin!r}"
-    if command.reason not in (None, found := headline(dead_letter.said.get(own.REASON, ""))):
-        return f"has the reason {found!r}"
-    return ""
+    return reasons.other_than(dead_letter.said.get(own.REASON, ""), command.reason, command.exception)
 
 
 def _add_missing(done: Redriven, command: Redrive) -> None:

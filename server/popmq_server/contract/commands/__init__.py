@@ -107,6 +107,8 @@ from popmq_server.contract.commands.timing import (
     EndTransaction,
     PauseSchedule,
     Recall,
+    Reschedule,
+    Rescheduled,
     RunSchedule,
     TopicsOf,
 )
@@ -154,6 +156,7 @@ EveryOperation = (
     | PurgeTopic
     | QueryOffsets
     | Recall
+    | Reschedule
     | Redrive
     | ReleaseOwner
     | ReleaseSession
@@ -261,6 +264,8 @@ __all__ = [
     "RenewOwner",
     "RenewSession",
     "Renewed",
+    "Reschedule",
+    "Rescheduled",
     "ResetOffsets",
     "ResumeMessageGroup",
     "RunSchedule",

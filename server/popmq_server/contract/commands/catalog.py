@@ -10,8 +10,10 @@ from popmq_server.contract.capabilities import (
     PURGE,
     QUOTAS,
     RETENTION,
+    SNOOZE,
     STOP_ON_FAILURE,
     SUBSCRIPTION_EXPIRY,
+    TTL,
     UNIQUE_IDS,
     Capability,
 )
@@ -44,6 +46,8 @@ BY_SETTING = {
     "stop_on_failure": STOP_ON_FAILURE,
     "exclusive_owner": EXCLUSIVE_OWNER,
     "subscription_expiry_ms": SUBSCRIPTION_EXPIRY,
+    "snoozes_max": SNOOZE,
+    "dead_letter_expired": TTL,
 }
 
 
@@ -119,8 +123,10 @@ class CreateGroup(Command[CreatedGroup], Listed["CreateGroup"], lane=LANE_ACK, n
     clients. `in_flight_max`: leased messages in one queue. `stop_on_failure`: a message without attempts left stops its
     message group (FIFO) instead of going to the dead letter topic. `lite_exclusive`: only one client of the group reads
     a lite topic. `consume_enable`: if false, the group may not read.
-    `subscription_expiry_ms`: idle time after which its subscription of a topic is removed; 0 = never. `in_flight_max`,
-    `subscription_expiry_ms` None: the request names none, and the engine has its own default.
+    `subscription_expiry_ms`: idle time after which its subscription of a topic is removed; 0 = never. `snoozes_max`:
+    how often one message may be snoozed. `dead_letter_expired`: a message whose ttl is over becomes a dead letter.
+    `in_flight_max`, `subscription_expiry_ms`, `snoozes_max` None: the request names none, and the engine has its own
+    default.
     """
 
     name: str
@@ -137,6 +143,8 @@ class CreateGroup(Command[CreatedGroup], Listed["CreateGroup"], lane=LANE_ACK, n
     lite_exclusive: bool = False
     consume_enable: bool = True
     subscription_expiry_ms: int | None = None
+    snoozes_max: int | None = None
+    dead_letter_expired: bool = False
 
     def needs(self) -> Needs:
         return ADMIN

@@ -148,7 +148,8 @@ class Redrive(Command[Redriven], Listed["Redrive"], lane=LANE_POP, capability=RE
     """Delivers dead letters of a group again; group "": commits given-up half messages. A discard removes them.
 
     `offsets`, `message_ids`: these; both empty: all that are there now. `topic`: only those from this topic; "" = all.
-    `reason`: only those with this line of a reason (values/reasons.py); None = all.
+    `reason`: only those with this line of a reason (values/reasons.py); None = all. `exception`: only those whose
+    reason begins with it; "" = all.
     """
 
     group: str
@@ -156,6 +157,7 @@ class Redrive(Command[Redriven], Listed["Redrive"], lane=LANE_POP, capability=RE
     offsets: tuple[int, ...] = ()
     message_ids: frozenset[str] = frozenset()
     reason: str | None = None
+    exception: str = ""
 
     def needs(self) -> Needs:
         return ADMIN
@@ -169,6 +171,7 @@ class Discard(Command[Redriven], Listed["Discard"], lane=LANE_POP, capability=DI
     offsets: tuple[int, ...] = ()
     message_ids: frozenset[str] = frozenset()
     reason: str | None = None
+    exception: str = ""
 
     def needs(self) -> Needs:
         return ADMIN
@@ -182,6 +185,7 @@ class ReasonNumbers(NamedTuple):
     first_ms: int
     last_ms: int
     last_offset: int
+    exception: str = ""
 
 
 class ReasonsFound(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol, Self, cast
 
-from popmq_server.contract.capabilities import END_LEASE, LITE, MESSAGE_GROUPS, OWNERS, SETTLE, Capability
+from popmq_server.contract.capabilities import END_LEASE, LITE, MESSAGE_GROUPS, OWNERS, SETTLE, SNOOZE, TTL, Capability
 from popmq_server.contract.commands.listed import Listed
 from popmq_server.contract.operations import LANE_ACK, LANE_POP, LANE_SEND, Command
 from popmq_server.contract.rights import ADMIN, Caller, Needs, receives, receives_from, sends
@@ -95,6 +95,10 @@ class Send(Command[Sent], Listed["Send"], lane=LANE_SEND, needs_room=True, entri
 
     def needs(self) -> Needs:
         return sends(self.topic)
+
+    def needed(self) -> tuple[Capability, ...]:
+        extras = [entry.extra for entry in self.entries if not isinstance(entry, Refused)]
+        return (TTL,) if any(extra.ttl_ms for extra in extras if extra is not None) else ()
 
 
 class Position(NamedTuple):
@@ -226,7 +230,7 @@ class Change(NamedTuple):
 
     `kind`: extend (`delay_ms` is the new lease), release (`delay_ms` until it is visible; None: the group's backoff by
     attempts; 0: at once), reject. `uncounted`: the attempt does not count. `reason`: stored with the message.
-    `handle`: as in Ack.
+    `handle`: as in Ack. `snooze`: a release that does not count, as often as the group's `snoozes_max` allows.
     """
 
     handle: str
@@ -234,6 +238,7 @@ class Change(NamedTuple):
     delay_ms: int | None = 0
     uncounted: bool = False
     reason: str = ""
+    snooze: bool = False
 
 
 class Changed(NamedTuple):
@@ -288,6 +293,9 @@ class ChangeInvisibleTime(
 
     def needs(self) -> Needs:
         return receives_from(self.group)
+
+    def needed(self) -> tuple[Capability, ...]:
+        return (SNOOZE,) if any(isinstance(each, Change) and each.snooze for each in self.changes) else ()
 
 
 class Settled(NamedTuple):

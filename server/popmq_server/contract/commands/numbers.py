@@ -33,9 +33,10 @@ class GroupNumbers(NamedTuple):
 
     The unfinished messages are ready (not popped) + in_flight (leased) + retry (in the retry topic) + backoff (delayed)
     + waiting (FIFO, in message groups; `stopped` counts message groups): the `backlog`, without those that are unknown.
-    `dead`: messages in the group's dead letter topic, from all topics. acked, dropped, quarantined and filtered count
-    since the group named the topic. `oldest_ms`: store time of the oldest unfinished message, 0 = none. With a filter
-    `ready` and `oldest_ms` are estimates: the broker does not know whether messages that are not popped yet match.
+    `dead`: messages in the group's dead letter topic, from all topics. acked, dropped, quarantined, filtered and
+    `expired` count since the group named the topic. `oldest_ms`: store time of the oldest unfinished message, 0 = none.
+    With a filter `ready` and `oldest_ms` are estimates: the broker does not know whether messages that are not popped
+    yet match. So they are with messages that have a ttl: one counts as ready until a pop comes to it.
     """
 
     group: str
@@ -58,6 +59,7 @@ class GroupNumbers(NamedTuple):
     read_ms: int | None = 0  # when the group last read the topic; 0 = not since the start, and it is not idle
     expires_ms: int = 0  # when the subscription expires without a read; 0 = never
     bytes_behind: int | None = 0  # an estimate: backlog.bytes_of
+    expired: int | None = 0  # dropped because their ttl was over
     dead_blocked: int | None = 0  # in_flight messages that become dead letters when the store has room
     parked: int = 0  # calls that wait for messages of the topic; parked Pulls, which wait at a queue, are not counted
     sessions: int | None = 0  # of the group's clients

@@ -197,6 +197,7 @@ class MessageGroups(Listing[MessageGroupNumbers], Listed["MessageGroups"], capab
 class Delayed(Query[CountedRows[DelayedMessage]], Listed["Delayed"], capability=LIST_DELAYED):
     """Delayed messages due before `until_ms` (0 = no bound), soonest first; at most `count` rows. `previews`: with
     what they contain; `bytes_max`: with the messages themselves, until they have so many bytes, 0 = without.
+    `message_id`, `key`: only those that have it; "" = all.
     """
 
     topic: str
@@ -205,6 +206,8 @@ class Delayed(Query[CountedRows[DelayedMessage]], Listed["Delayed"], capability=
     after: str = ""
     previews: bool = True
     bytes_max: int = 0
+    message_id: str = ""
+    key: str = ""
 
     def needs(self) -> Needs:
         return sent_to(self.topic)

@@ -7,7 +7,7 @@ Recall handles and transaction ids are the texts that Send returned; the engine 
 
 from typing import NamedTuple
 
-from popmq_server.contract.capabilities import RECALL, SCHEDULES, TRANSACTIONS
+from popmq_server.contract.capabilities import RECALL, RESCHEDULE, SCHEDULES, TRANSACTIONS
 from popmq_server.contract.commands.listed import Listed
 from popmq_server.contract.commands.messages import NewMessage, Place
 from popmq_server.contract.operations import LANE_ACK, LANE_SEND, Command, Query
@@ -21,6 +21,26 @@ class Recall(Command[str], Listed["Recall"], lane=LANE_ACK, capability=RECALL):
 
     topic: str
     handle: str
+
+    def needs(self) -> Needs:
+        return sends(self.topic, or_admin=True)
+
+
+class Rescheduled(NamedTuple):
+    """`handle`: the recall handle from now on."""
+
+    message_id: str
+    handle: str
+    due_ms: int
+
+
+class Reschedule(Command[Rescheduled], Listed["Reschedule"], lane=LANE_ACK, capability=RESCHEDULE):
+    """Moves a delayed message to a time (`due_ms`), or to `delay_ms` from now: one of them is 0."""
+
+    topic: str
+    handle: str
+    due_ms: int = 0
+    delay_ms: int = 0
 
     def needs(self) -> Needs:
         return sends(self.topic, or_admin=True)

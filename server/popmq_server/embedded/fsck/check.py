@@ -222,7 +222,7 @@ def _check_groups(kv: Transaction, state: State) -> Iterator[str]:
         for place, times in held.items():
             if times != 1 and one_place(state, (group_id, topic_id)):
                 yield f"{where}: queue {place[0]} offset {place[1]} is in {times} places at once"
-        done = stat.acked + stat.dead + stat.dropped + stat.quarantined + stat.filtered
+        done = stat.acked + stat.dead + stat.dropped + stat.quarantined + stat.filtered + stat.expired
         if passed - stat.start != done + held.total():
             yield f"{where}: passed {passed - stat.start} messages, finished {done}, holds {held.total()}"
 

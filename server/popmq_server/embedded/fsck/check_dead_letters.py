@@ -102,7 +102,7 @@ def _tells_all(state: State, where: GroupTopic) -> bool:
     stat, how = state.stat.get(where), state.subscriptions.get(where, Subscription())
     if stat is None or where[0] not in state.groups or where[1] not in state.topics or where in state.sweeps:
         return False
-    return not (how.pulled or stat.filtered or stat.dropped or stat.quarantined)
+    return not (how.pulled or stat.filtered or stat.expired or stat.dropped or stat.quarantined)
 
 
 def _held(kv: Transaction, state: State, where: GroupTopic) -> set[tuple[int, int]]:

@@ -288,11 +288,15 @@ class InPieces(ABC):
 
     async def redrive(self, asked: Redrive) -> Redriven:
         """Redrives some dead letters, or all up to the one that was last at the start: later ones stay."""
-        return await self._each(asked, RedrivePiece(asked.group, topic=asked.topic, reason=asked.reason))
+        return await self._each(
+            asked, RedrivePiece(asked.group, topic=asked.topic, reason=asked.reason, exception=asked.exception)
+        )
 
     async def discard(self, asked: Discard) -> Redriven:
         """Discards dead letters, chosen as in `redrive`."""
-        return await self._each(asked, DiscardPiece(asked.group, topic=asked.topic, reason=asked.reason))
+        return await self._each(
+            asked, DiscardPiece(asked.group, topic=asked.topic, reason=asked.reason, exception=asked.exception)
+        )
 
     async def _each(self, asked: Redrive | Discard, piece: RedrivePiece | DiscardPiece) -> Redriven:
         """Runs pieces until all dead letters that were asked for are handled."""

@@ -26,6 +26,9 @@ from popmq_server.contract.operations import A, Operation
 from popmq_server.embedded.loop.parked_pulls import PIECE_BYTES, PIECE_MESSAGES
 from popmq_server.values.message import RECORD_HEAD_BYTES, RETRY_PREFIX
 
+#: Pieces of one search for delayed messages.
+PIECES_MAX = 50
+
 
 class Runs(Protocol):
     """Runs one piece."""
@@ -51,9 +54,12 @@ async def joined_by(run: Callable[[Listing[R]], Awaitable[Rows[R]]], query: List
 
 
 async def delayed(engine: Runs, query: Delayed) -> CountedRows[DelayedMessage]:
-    """Delayed messages, and their number. A piece that ended with `bytes_max` is the last one."""
+    """Delayed messages, and their number. A piece that ended with `bytes_max` is the last one, and so is the last of
+    PIECES_MAX of a search.
+    """
     rows, total = await engine.run(query)
-    while rows.after and len(rows) < query.count:
+    pieces = PIECES_MAX if query.message_id or query.key else 0
+    while rows.after and len(rows) < query.count and (pieces := pieces - 1):
         left = query.bytes_max - sum(len(row.data) for row in rows)
         if query.bytes_max and left <= 0:
             break

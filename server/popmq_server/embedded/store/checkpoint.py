@@ -30,6 +30,8 @@ NORMAL, RETRY, FIFO, BACKOFF = 0, 1, 2, 3
 KIND_NAMES = ("normal", "retry", "fifo", "backoff")
 #: Flag stored with the kind: the lease is bound to its client's session.
 SESSION = 0x80
+#: The past of a message in a group is one number: how often it was snoozed [2], and when it was first popped, ms [6].
+FIRST_POP, SNOOZED_ONCE = (1 << 48) - 1, 1 << 48
 
 #: Cached texts of recently used CheckPoints: some 1 MiB.
 TEXTS_MAX = 8192
@@ -38,7 +40,7 @@ HEAD = struct.Struct(">BIIBQQQHH")  # version, G, T, kind, owner id, nonce, popp
 #: The index of popped ms in HEAD.
 HEAD_POPPED = 6
 _PAIR = struct.Struct(">xII")  # G, T of HEAD
-_RUN = struct.Struct(">HQHHQIQ")  # queue, first offset, count, attempts, position, size, first pop ms
+_RUN = struct.Struct(">HQHHQIQ")  # queue, first offset, count, attempts, position, size, past
 _CHUNK = struct.Struct(">HQ")  # first member, chunk position
 _RENEWED = struct.Struct(">HQ")  # renewals, time of the last one
 #: VERSION_FIFO has, before the texts, a part [4] and for each member the hash [8] of its message group.
@@ -63,7 +65,7 @@ class Run(NamedTuple):
     attempts: int
     position: int = 0
     size: int = 0
-    first_pop_ms: int = 0
+    past: int = 0  # 0: this is the first pop
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,6 +117,10 @@ class CheckPoint:
     def attempts_of(self, member: int) -> int:
         """The attempt number of a member."""
         return self.runs[bisect.bisect_right(self._run_starts, member) - 1].attempts
+
+    def snoozes_of(self, member: int) -> int:
+        """How often a member was snoozed."""
+        return self.runs[bisect.bisect_right(self._run_starts, member) - 1].past // SNOOZED_ONCE
 
     def chunk_of(self, member: int) -> int:
         """The position of a member's chunk."""
@@ -335,8 +341,8 @@ def store_checkpoint(tx: Transaction, ck_id: int, _: CheckPoint | None, ck: Chec
         tx.put("ck", U64.pack(ck_id), encode(ck))
 
 
-def take_runs(ck: CheckPoint, bits: int, uncounted: bool) -> tuple[Run, ...]:
-    """The members of `bits` as runs of their own.
+def take_runs(ck: CheckPoint, bits: int, uncounted: bool, snoozed: int = 0) -> tuple[Run, ...]:
+    """The members of `bits` as runs of their own. `snoozed`: SNOOZED_ONCE or 0, added to the past of each.
 
     Neighbours that leave together remain one run, so a released batch does not become one run per message.
     """
@@ -348,7 +354,7 @@ def take_runs(ck: CheckPoint, bits: int, uncounted: bool) -> tuple[Run, ...]:
                     first=run.first + first,
                     length=length,
                     attempts=run.attempts - uncounted,
-                    first_pop_ms=run.first_pop_ms or ck.popped_ms,
+                    past=(run.past or ck.popped_ms) + snoozed,
                 )
             )
     return tuple(runs)

@@ -9,6 +9,8 @@ A new number is needed if an older release would misread the data of a newer one
     a new field of a JSON row           row_formats.py keeps fields that it does not know; missing ones get defaults
     a new counter after the others      a missing one is zero (row_formats.py:numbers)
     a new database that an older release may ignore without being wrong
+    the snoozes in the past of a message (checkpoint.py): an older release decides nothing by it, and shows a wrong time
+        of the first pop in the dead letters of messages that were snoozed
 
 Tables with many rows are never rewritten when a store is opened. So each value whose layout may change has a layout
 version, and a later release reads the old layouts as well as its own:

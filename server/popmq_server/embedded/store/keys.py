@@ -130,7 +130,7 @@ STAT_KEY = struct.Struct(">II")
 DUE_KEY = struct.Struct(">QQH")
 #: G + T + rseq.
 RQ_KEY = struct.Struct(">IIQ")
-#: position, size, attempts, origin queue, origin offset, first pop, bound ck_id (0 = none) and member; then the reason.
+#: position, size, attempts, origin queue, origin offset, past, bound ck_id (0 = none) and member; then the reason.
 RQ_VALUE = struct.Struct(">QIHHQQQH")
 #: clock, due, id, T. Messages that wait for both clocks (deliver_at_ms) come before those for ours (delay_ms).
 SCHED_KEY = struct.Struct(">BQQI")
@@ -144,7 +144,7 @@ HDUE_KEY = struct.Struct(">IQQ")
 TDONE_KEY = struct.Struct(">IQ")
 #: G + T + message group hash + offset.
 FWAIT_KEY = struct.Struct(">II8sQ")
-#: position, size, attempts, queue, first pop, bound ck_id (0 = none) and member, stopped; then the reason.
+#: position, size, attempts, queue, past, bound ck_id (0 = none) and member, stopped; then the reason.
 FWAIT_VALUE = struct.Struct(">QIHHQQHB")
 #: T + Q + offset + ck_id + sub.
 HIST_KEY = struct.Struct(">IHQQH")

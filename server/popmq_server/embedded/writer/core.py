@@ -166,6 +166,7 @@ BY_WRITER = (
     | own.Sweep.by(offsets.go_on)
     | ask.SyncLite.by(lite_sync.sync)
     | ask.Recall.by(delay.recall)
+    | ask.Reschedule.by(delay.reschedule)
     | ask.EndTransaction.by(end_transaction.end)
     | ask.Stage.by(stages.stage)
     | ask.CommitBatch.by(stages.commit)

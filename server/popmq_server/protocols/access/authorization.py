@@ -2,7 +2,7 @@
 
     protocols/ ── command, query ──▶ Guarded: `needs`     ── does the caller's key allow it? ──▶ Engine
 
-    send       Send, Stage, Recall, EndTransaction, a producer's stream    by topic
+    send       Send, Stage, Recall, Reschedule, EndTransaction, a producer's stream    by topic
     receive    reads, acks, offsets of a group                         by topic and group; commands by handle: by group
     admin      topics, groups, schedules, repairs; and reading everything
     lists      contain only rows that the key may see                                        `shown`

@@ -343,6 +343,8 @@ def _create_group(group: pb.Group) -> commands.CreateGroup:
         lite_exclusive=group.lite_exclusive,
         consume_enable=not group.HasField("consume_enable") or group.consume_enable,
         subscription_expiry_ms=_expiry_ms(group),
+        snoozes_max=check_range(group.snoozes_max, "group.snoozes_max", 0, limits.SNOOZES_LIMIT_MAX) or None,
+        dead_letter_expired=group.dead_letter_expired,
     )
 
 

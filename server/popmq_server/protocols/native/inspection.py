@@ -73,7 +73,7 @@ class InspectionService(NativeServicer):
         request = read(pb.RedriveDeadLettersRequest, raw)
         group = validation.group_name(request.group) if request.group else ""
         topic = validation.topic_name(request.topic) if request.topic else ""
-        redriven = await self._engine.execute(Redrive(group, topic, *_named(request), _reason(request)))
+        redriven = await self._engine.execute(Redrive(group, topic, *_named(request), *_reason(request)))
         self._traffic.served("RedriveDeadLetters", group, topic)
         for origin, messages in redriven.topics.items():
             self._traffic.moved("RedriveDeadLetters", group, origin, messages)
@@ -87,7 +87,7 @@ class InspectionService(NativeServicer):
         request = read(pb.DiscardDeadLettersRequest, raw)
         group = validation.group_name(request.group) if request.group else ""
         topic = validation.topic_name(request.topic) if request.topic else ""
-        discarded = await self._engine.execute(Discard(group, topic, *_named(request), _reason(request)))
+        discarded = await self._engine.execute(Discard(group, topic, *_named(request), *_reason(request)))
         self._traffic.served("DiscardDeadLetters", group, topic)
         for origin, messages in discarded.topics.items():
             self._traffic.moved("DiscardDeadLetters", group, origin, messages)
@@ -153,8 +153,10 @@ def _look_up(request: pb.LookUpRequest) -> LookUp:
     )
 
 
-def _reason(request: pb.RedriveDeadLettersRequest | pb.DiscardDeadLettersRequest) -> str | None:
-    return check_text(request.reason, "reason", REASON_BYTES_MAX) if request.HasField("reason") else None
+def _reason(request: pb.RedriveDeadLettersRequest | pb.DiscardDeadLettersRequest) -> tuple[str | None, str]:
+    """(the reason, None: any; the exception, "": any)"""
+    reason = check_text(request.reason, "reason", REASON_BYTES_MAX) if request.HasField("reason") else None
+    return reason, check_text(request.exception, "exception", REASON_BYTES_MAX)
 
 
 def _named(

@@ -348,7 +348,9 @@ def read_change(entry: pb.InvisibleTimeChange, field: str) -> Change:
     if entry.release.HasField("delay_ms"):
         delay_ms = check_range(entry.release.delay_ms, f"{field}.release.delay_ms", 0, validation.INVISIBLE_MS_MAX)
     reason = check_text(entry.release.reason, f"{field}.release.reason", REASON_BYTES_MAX)
-    return Change(handle, kind, delay_ms, entry.release.uncounted, reason)
+    if entry.release.snooze and entry.release.uncounted:
+        raise invalid("snooze and uncounted are both set", field=f"{field}.release.uncounted", action="set one of them")
+    return Change(handle, kind, delay_ms, entry.release.uncounted, reason, entry.release.snooze)
 
 
 def read_attach_owner(request: pb.AttachOwnerRequest) -> AttachOwner:

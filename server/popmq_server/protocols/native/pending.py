@@ -1,6 +1,7 @@
 """popmq.v1: delayed messages, transactions, schedules: docs/delay.md, docs/transactions.md, docs/schedules.md.
 
     Recall            delay.recall                 ListDelayed         delay.listed
+    Reschedule        delay.reschedule
     EndTransaction    end_transaction.end          ListTransactions    transaction.listed
     …Schedule         schedules.py                 ListSchedules       schedules.listed
 
@@ -20,6 +21,7 @@ from popmq_server.contract.commands import (
     EndTransaction,
     PauseSchedule,
     Recall,
+    Reschedule,
     RunSchedule,
     queries,
 )
@@ -28,12 +30,15 @@ from popmq_server.contract.engine import Commands
 from popmq_server.errors import Refused, invalid, not_one_of
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols import validation
-from popmq_server.protocols.entries import new_message
+from popmq_server.protocols.entries import DELAY_MS_MAX, new_message
 from popmq_server.protocols.native import pages, requests, responses
 from popmq_server.protocols.native.requests import read
 from popmq_server.protocols.refusals import entry_info
 from popmq_server.values.message import (
+    KEY_BYTES_MAX,
+    MESSAGE_ID_BYTES_MAX,
     PROPERTIES_MAX,
+    TIME_MS_MAX,
     check_name,
     check_range,
     check_text,
@@ -68,6 +73,18 @@ class TimingService:
         self._served("Recall", topic, 1)
         return pb.RecallResponse(message_id=message_id)
 
+    async def Reschedule(self, raw: bytes) -> Message:
+        """Moves a delayed message to another time."""
+        request = read(pb.RescheduleRequest, raw)
+        topic = validation.topic_name(request.topic)
+        due_ms = check_range(request.deliver_at_ms, "deliver_at_ms", 0, TIME_MS_MAX)
+        delay_ms = check_range(request.delay_ms, "delay_ms", 0, DELAY_MS_MAX)
+        if bool(due_ms) == bool(delay_ms):
+            raise invalid("not one of deliver_at_ms and delay_ms is set", field="delay_ms", action="set one of them")
+        moved = await self._engine.execute(Reschedule(topic, request.recall_handle, due_ms, delay_ms))
+        self._served("Reschedule", topic, 1)
+        return pb.RescheduleResponse(message_id=moved.message_id, recall_handle=moved.handle, due_ms=moved.due_ms)
+
     async def EndTransaction(self, raw: bytes) -> Message:
         """Commits or rolls back, each entry on its own."""
         request = read(pb.EndTransactionRequest, raw)
@@ -96,7 +113,15 @@ class TimingService:
         until_ms = check_range(request.until_ms, "until_ms", 0, requests.INT64_MAX)
         topic = validation.topic_name(request.topic) if request.topic else ""
         bytes_max = requests.POP_BYTES if request.whole else 0
-        query = queries.Delayed(topic, until_ms, count, pages.begin(request), bytes_max=bytes_max)
+        query = queries.Delayed(
+            topic,
+            until_ms,
+            count,
+            pages.begin(request),
+            bytes_max=bytes_max,
+            message_id=check_text(request.message_id, "message_id", MESSAGE_ID_BYTES_MAX),
+            key=check_text(request.key, "key", KEY_BYTES_MAX),
+        )
         rows, total = await self._engine.ask(query)
         messages = [_delayed(row) for row in rows]
         return pb.ListDelayedResponse(messages=messages, total=total, next_page_token=pages.token(request, rows.after))

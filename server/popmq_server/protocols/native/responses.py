@@ -245,6 +245,7 @@ def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float]) -> p
         expires_ms=row.expires_ms,
         bytes_behind=row.bytes_behind,
         dead_blocked=row.dead_blocked,
+        expired=row.expired,
     )
 
 
@@ -292,6 +293,8 @@ def group(group: Group) -> pb.Group:
         consume_enable=group.consume_enable,
         subscription_expiry_ms=group.subscription_expiry_ms,
         created_ms=group.created_ms,
+        snoozes_max=group.snoozes_max,
+        dead_letter_expired=group.dead_letter_expired,
     )
     made.start.CopyFrom(
         pb.StartPosition(**{"from": pb.StartFrom.Value(group.start_from), "timestamp_ms": group.start_ms})

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 
 from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
+from popmq_server.contract.capabilities import SNOOZE
 from popmq_server.contract.commands import (
     Ack,
     Acked,
@@ -112,8 +113,9 @@ class AckService(RocketmqServicer):
             )
         handle = request.receipt_handle
         change = _changed(handle, invisible_ms, call, client)
-        if request.suspend:  # suspends the whole lite topic: later messages go back, none is delivered meanwhile
-            change = Change(handle, "release", invisible_ms)
+        if request.suspend:  # not counted; suspends a whole lite topic: later messages of it go back, too
+            can_snooze = SNOOZE.name not in self._engine.info().lacking
+            change = Change(handle, "release", invisible_ms, snooze=can_snooze)
         renewed = await self._change(topic, group, change)
         return rpc.ChangeInvisibleDurationResponse(status=OK, receipt_handle=renewed or request.receipt_handle)
 

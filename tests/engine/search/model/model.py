@@ -78,6 +78,7 @@ class Model(Settles):
             "dead": len(settings.dead),
             "acked": view.acked,
             "filtered": view.filtered,
+            "expired": view.expired,
             "owners": len(settings.owners),
             "delayed": sum(1 for one in self.delayed.values() if one.topic == topic),
             "dropped": view.dropped,

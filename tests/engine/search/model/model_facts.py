@@ -17,6 +17,8 @@ FIRST_CHECK_MS, CHECK_EVERY_MS, CHECKS_MAX = 6_000, 30_000, 15
 HALF_KEEP_MS, HALF_LOOK_MS = 72 * 3_600_000, 60_000
 #: Delayed messages, checks and dead letters wait at most this long after the disk was full.
 QUIET_MS = 1_000
+#: How often a group of the machine may snooze a message.
+SNOOZES_MAX = 2
 #: One in this number of pops of a PRIORITY topic may begin at another queue than the highest.
 LOW_FIRST_EVERY = 10
 #: One message group gets this part of a batch before others have had their turn.
@@ -107,6 +109,7 @@ class Content(NamedTuple):
     due_ms: int = 0
     delay_ms: int = 0
     half: bool = False
+    ttl_ms: int = 0
 
 
 class Stored(NamedTuple):
@@ -265,6 +268,7 @@ class Entry:
     stopped: bool = False
     reason: str = ""
     stored_ms: int = 0  # of a dead letter that was redriven: a new record
+    snoozes: int = 0
 
 
 @dataclass
@@ -339,6 +343,7 @@ class View:
     attempts: dict[tuple[str, str], Lease] = field(default_factory=dict)
     acked: int = 0
     filtered: int = 0
+    expired: int = 0
     dropped: int = 0
     filter: Filter | None = None
     mode: str = "POP"

@@ -75,7 +75,7 @@ class MessageGroups(Pops):
         self._judge_fill(view, found, asked, answer, lines)
         self._tear(view, [*(entry for entry in entries if entry is not None), *dropped])
         for entry in dropped:
-            self._lose(view, entry, "filtered")
+            self.pass_over(view, found, entry)
         view.held += parked
         locked = lines.locked | {found.at(row.place).message_group for row in answer.rows}
         rest = self._unread(view, found, asked) + len(lines_left(view, taken) - locked - lines.stopped)
@@ -113,7 +113,9 @@ class MessageGroups(Pops):
         gone = []
         while line and (row is None or line[0].place != row.place) and line[0].place not in answer.stand.waiting:
             entry = line.pop(0)
-            must(not view.wants(found.at(entry.place).content), "gone, and wanted", entry)
+            content = found.at(entry.place).content
+            over = self.is_over(content, self.stored_ms(found, entry))
+            must(over or not view.wants(content), "gone, and wanted", entry)
             must(lines.allows(entry), "gone, and out of bounds", entry)
             gone.append(entry)
         return gone
@@ -145,7 +147,11 @@ class MessageGroups(Pops):
                 stored = found.queues[queue][offset]
                 if (queue, offset) in fresh:
                     fresh.remove((queue, offset))
-                elif not found.has((queue, offset)) or not view.wants(stored.content):
+                elif (
+                    not found.has((queue, offset))
+                    or not view.wants(stored.content)
+                    or self.is_over(stored.content, stored.stored_ms)
+                ):
                     self._pass_by(view, found, (queue, offset))
                 else:
                     busy = lines.waiting.keys() | lines.closed
@@ -240,3 +246,4 @@ class MessageGroups(Pops):
                 self.dead_letter(group, topic, head, head.reason)
             else:
                 head.attempts, head.stopped, head.reason = 0, False, f"resumed: {head.reason}"
+                head.snoozes = 0

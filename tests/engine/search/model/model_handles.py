@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from tests.engine.search.model.model_facts import NEVER_GIVEN, Entry, Handle, Lease, View, must
+from tests.engine.search.model.model_facts import NEVER_GIVEN, SNOOZES_MAX, Entry, Handle, Lease, View, must
 from tests.engine.search.model.model_fifo import MessageGroups
 from tests.engine.search.model.model_pops import undone
 
@@ -11,12 +11,13 @@ EXPIRED = "lease expired"
 
 
 class How(NamedTuple):
-    """One change of a lease: its kind and delay."""
+    """One change of a lease: its kind and delay. `snooze`: a release that is not counted, as often as is allowed."""
 
     kind: str
     delay_ms: int | None
     uncounted: bool
     reason: str
+    snooze: bool = False
 
 
 class Handles(MessageGroups):
@@ -87,6 +88,7 @@ class Handles(MessageGroups):
                 results[place] = "INVALID_FIELD"
             else:
                 seen.add(id(found))
+                how = _snoozed(found, how) if how.snooze else how
                 wanted.setdefault((handle.ck_id, found.part, how), []).append((place, found))
         entered = self.entered
         for (ck_id, _, how), alike in wanted.items():
@@ -148,6 +150,7 @@ class Handles(MessageGroups):
             return self.now_ms, True
         delay_ms = self._delay_ms(lease, entry, how)
         entry.attempts -= how.uncounted
+        entry.snoozes += how.snooze
         entry.reason = how.reason
         if delay_ms:
             entry.state, entry.due_ms, entry.lease = "backoff", self.now_ms + delay_ms, None
@@ -248,6 +251,15 @@ class Handles(MessageGroups):
             return False
         member = next(at for at, one in enumerate(entry.lease.members) if one is entry)
         return any(ck_id == entry.lease.ck_id and bits >> member & 1 for (ck_id, _), bits in self.blocked.items())
+
+
+def _snoozed(entry: Entry, how: How) -> How:
+    """A snooze counts no attempt until the message was snoozed as often as it may be; then it is a release."""
+    if entry.snoozes < SNOOZES_MAX:
+        return how._replace(uncounted=True, reason=how.reason or "snoozed")
+    why = f"snoozed {SNOOZES_MAX} times, as often as its group allows"
+    reason = f"{why}: {how.reason}" if how.reason else why
+    return how._replace(snooze=False, reason=reason.encode()[:4096].decode(errors="ignore"))
 
 
 def _first(entries: list[Entry]) -> dict[str, Entry]:

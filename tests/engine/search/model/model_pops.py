@@ -12,6 +12,7 @@ from tests.engine.search.model.model_facts import (
     Answer,
     Asker,
     Bounds,
+    Content,
     Entry,
     Lease,
     Place,
@@ -96,6 +97,7 @@ class Pops(Sends):
             stored = found.at(row.place)
             must((row.text, row.member) == (stored.content.text, number), "row", row, stored)
             must(view.wants(stored.content), "not what the group wants", row, view.filter)
+            must(not self.is_over(stored.content, row.stored_ms), "after its ttl", row, stored)
         before, retries = list(view.next), len(view.of("retry")) if found.kind != "FIFO" else 0
         could_retry = bool(retries and self.poppable(view, asker, asked.upto))
         judge = self._judge_message_groups if found.kind == "FIFO" else self._judge_plain
@@ -209,14 +211,16 @@ class Pops(Sends):
         view.next[queue] = stop
 
     def _pass_by(self, view: View, found: Topic, place: Place) -> None:
-        """Passes a message that was not delivered: it was dropped, or does not match.
+        """Passes a message that was not delivered: it was dropped, does not match, or its ttl is over.
 
         Retention may drop a message and leave its entry, whose tag is then still compared.
         """
         content = found.at(place).content
         if found.has(place):
-            must(not view.wants(content), "passed over", place)
-            view.filtered += 1
+            wanted = view.wants(content)
+            must(not wanted or self.is_over(content, found.at(place).stored_ms), "passed over", place)
+            view.expired += wanted
+            view.filtered += not wanted
         elif place in found.indexed and view.filter and view.filter.by_tag and not view.wants(content):
             view.filtered += 1
         else:
@@ -231,7 +235,7 @@ class Pops(Sends):
         answer: Answer,
         newest: int,
     ) -> None:
-        """Entries that left the retry topic without a delivery do not match the filter."""
+        """Entries that left the retry topic without a delivery do not match the filter, or their ttl is over."""
         taken = [id(entry) for entry in entries if entry is not None]
         before = Counter(self.record(found, entry) for entry in view.of("retry") if id(entry) not in taken)
         after = Counter(row.record for row in answer.stand.retry)
@@ -240,18 +244,29 @@ class Pops(Sends):
         for entry in list(left):
             if gone[self.record(found, entry)]:
                 gone[self.record(found, entry)] -= 1
-                must(not view.wants(found.at(entry.place).content), "dropped, and wanted", entry)
                 left.remove(entry)
-                self._lose(view, entry, "filtered")
+                self.pass_over(view, found, entry)
                 newest = max(newest, entry.entered)
         must(not gone.total(), "others' entries have gone", gone)
         must(all(entry.entered >= newest for entry in left), "older retries stay behind", left, newest)
+
+    def is_over(self, content: Content, stored_ms: int) -> bool:
+        """Whether the ttl of a message that became visible at this time is over."""
+        return 0 < content.ttl_ms <= self.now_ms - stored_ms
+
+    def pass_over(self, view: View, found: Topic, entry: Entry) -> None:
+        """A message that was popped before ends without a delivery: it does not match, or its ttl is over."""
+        content = found.at(entry.place).content
+        if view.wants(content):
+            must(self.is_over(content, self.stored_ms(found, entry)), "passed over, and wanted", entry)
+        self._lose(view, entry, "expired" if view.wants(content) else "filtered")
 
     def _lose(self, view: View, entry: Entry, state: str) -> None:
         """A message ends for the group without a delivery; the token of an owner that was to have it counts it."""
         if entry.tied is not None:
             entry.tied.stolen += 1
         view.filtered += state == "filtered"
+        view.expired += state == "expired"
         view.over(entry, state)
 
     def stop(self, found: Topic, queue: int, upto: Position | None) -> int:

@@ -110,7 +110,7 @@ class Sends(Kept):
         if found.kind in ("FIFO", "PRIORITY") or found.unique_ms:
             return False
         return not any(
-            (one.message_group, one.priority, one.due_ms, one.delay_ms, one.half) != ("", 0, 0, 0, False)
+            (one.message_group, one.priority, one.due_ms, one.delay_ms, one.half, one.ttl_ms) != ("", 0, 0, 0, False, 0)
             for one in contents
         )
 

@@ -124,6 +124,17 @@ class Clients(Broker):
             change = [(Pick(place, "good"), "release", delay_ms, uncounted, reason) for place in range(3)]
             self.commands([ChangeStep(group, change)])
 
+    @rule(group=draws.groups, topic=draws.topics, delay_ms=st.sampled_from([0, 0, SECOND]), times=st.integers(1, 4))
+    def pop_and_snooze(self, group: str, topic: str, delay_ms: int, times: int) -> None:
+        """Puts back what it popped, also more often than the group allows."""
+        for _ in range(times):
+            self.commands([PopStep(topic, group, (), 3, invisible_ms=MINUTE)])
+            self.commands(
+                [ChangeStep(group, [(Pick(place, "good"), "snooze", delay_ms, False, 1) for place in range(3)])]
+            )
+            self.pass_time(delay_ms)
+            self.settle()
+
     @rule(
         group=draws.groups,
         topic=draws.topics,

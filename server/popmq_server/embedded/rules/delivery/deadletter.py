@@ -5,6 +5,7 @@ field is the message with that field set, so nothing is decoded or encoded again
 this module encodes these few bytes itself, and a test reads them with the generated class.
 
     dead_letter  member of a CheckPoint ─▶ dead letter          (lease.py, revive.py, message_groups.py, send_back.py)
+                 message whose ttl is over ─▶ dead letter       (pick.py)
     redrive      dead letter ─▶ retry topic of its origin       (redrive.py); the dead letter stays, marked in `gone`
 
 Readers of a dead letter topic skip redriven dead letters, and its numbers leave them out: TopicStat.redriven counts
@@ -24,7 +25,7 @@ from popmq_server.embedded.rules.topics.topic import enqueue
 from popmq_server.embedded.state import marks, topic_counts
 from popmq_server.embedded.state.space import GROW, messages_bytes
 from popmq_server.embedded.state.tx import Scratch, Tx
-from popmq_server.embedded.store.checkpoint import CheckPoint, Lease
+from popmq_server.embedded.store.checkpoint import FIRST_POP, RETRY, CheckPoint, Lease, Run
 from popmq_server.embedded.store.keys import CQ_KEY, QUEUE_KEY, U64
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.errors import Later, Refused
@@ -38,6 +39,8 @@ from popmq_server.values.records import TopicStat
 #: their number (some 25 µs each).
 DEAD_LETTER_BYTES_MAX = 4 << 20
 DEAD_LETTERS_MAX = 250
+#: The reason of a dead letter whose ttl was over.
+EXPIRED_REASON = "expired"
 #: Size of a dead letter's origin, at most: names, and a reason of 4 KiB.
 ORIGIN_BYTES = 5 << 10
 #: Text fields of popmq.v1.DeadLetter.
@@ -74,15 +77,30 @@ def dead_letter(
         if read is None:
             quarantine.set_aside(tx, ck.group_id, ck.topic_id, run.queue, offset, position, size)
             continue
-        origin = origin_bytes(
-            topic.name, run.queue, offset, run.attempts, run.first_pop_ms or ck.popped_ms, ck.client, reason, tx.now_ms
-        )
+        first_ms = run.past & FIRST_POP or ck.popped_ms
+        origin = origin_bytes(topic.name, run.queue, offset, run.attempts, first_ms, ck.client, reason, tx.now_ms)
         message = fields.outgoing(read[1])
         found.append(Outgoing(read[1] + origin, message.tag_hash, message.hashes, message.message_id))
     if found:
         enqueue(tx, ensure_dead_letter_topic(tx, group), 0, tuple(found))
         readers.count(tx, (ck.group_id, ck.topic_id), dead=len(found))
     lease_history.write_members(tx, ck, bits, lease or Lease(tx.now_ms, 0), how, reason)
+
+
+def dead_letter_expired(tx: Tx, where: GroupTopic, runs: list[Run]) -> None:
+    """Moves messages whose ttl is over, each a run of its own, to the dead letter topic of their group."""
+    ck = CheckPoint(
+        ck_id=tx.next("ck_id"),
+        group_id=where[0],
+        topic_id=where[1],
+        kind=RETRY,
+        nonce=0,
+        popped_ms=0,
+        runs=tuple(runs),
+        members=len(runs),
+        chunks=(),
+    )
+    dead_letter(tx, ck, ck.all_bits, EXPIRED_REASON, lease_history.NO_LEASE)
 
 
 class DeadLetterBudget:

@@ -38,7 +38,7 @@ from popmq_server.embedded.rules.topics.log import located
 from popmq_server.embedded.state import leases, ready_groups
 from popmq_server.embedded.state.space import MOVE, entries_bytes
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.checkpoint import CheckPoint
+from popmq_server.embedded.store.checkpoint import CheckPoint, Run
 from popmq_server.embedded.store.keys import FWAIT_KEY, FWAIT_VALUE, STAT_KEY
 from popmq_server.values import fields
 from popmq_server.values.ids import GroupTopic
@@ -58,7 +58,7 @@ class Waiting(NamedTuple):
     size: int
     attempts: int
     queue: int
-    first_pop_ms: int
+    past: int
     bound_ck: int
     bound_member: int
     stopped: int
@@ -69,6 +69,10 @@ class Waiting(NamedTuple):
         """The offset in the queue, which also gives the order in the message group."""
         return int(FWAIT_KEY.unpack(self.key)[3])
 
+    def as_run(self, attempts: int) -> Run:
+        """As a member of a CheckPoint."""
+        return Run(self.queue, self.offset, 1, attempts, self.position, self.size, self.past)
+
     @property
     def message_group(self) -> bytes:
         return bytes(FWAIT_KEY.unpack(self.key)[2])
@@ -77,9 +81,9 @@ class Waiting(NamedTuple):
 def waiting_of(key: bytes, value: bytes | memoryview) -> Waiting:
     """Decodes an entry of `fwait`."""
     raw = bytes(value)
-    position, size, attempts, queue, first_pop_ms, *tie, stopped = FWAIT_VALUE.unpack_from(raw)
+    position, size, attempts, queue, past, *tie, stopped = FWAIT_VALUE.unpack_from(raw)
     reason = raw[FWAIT_VALUE.size :].decode()
-    return Waiting(key, position, size, attempts, queue, first_pop_ms, tie[0], tie[1], stopped, reason)
+    return Waiting(key, position, size, attempts, queue, past, tie[0], tie[1], stopped, reason)
 
 
 def prefix_of(where: GroupTopic, message_group: bytes = b"") -> bytes:
@@ -162,11 +166,13 @@ def put_back(
     bound: bool = False,
     stopped: int = 0,
     followers: int = 0,
+    snoozed: int = 0,
 ) -> None:
     """Puts members, already out of their lease, back to wait at their own offsets.
 
     `tried`: members whose attempt counts; the others get it back, unless they stay `bound` to their owner's CheckPoint.
-    `stopped`: members that stop their message group. `followers`: members whose reason is FOLLOWER.
+    `stopped`: members that stop their message group. `followers`: members whose reason is FOLLOWER. `snoozed`: as in
+    `retry.to_retry`.
     """
     tx.room.demand(MOVE, entries_bytes(bits.bit_count(), max(reason, FOLLOWER if followers else "", key=len)))
     where = (ck.group_id, ck.topic_id)
@@ -175,9 +181,9 @@ def put_back(
         attempts = run.attempts - (not bound and not tried >> member & 1)
         tie = (ck.ck_id, member) if bound else (0, 0)
         halt = stopped >> member & 1
-        first_pop_ms = run.first_pop_ms or ck.popped_ms
+        past = (run.past or ck.popped_ms) + (0 if followers >> member & 1 else snoozed)
         why = FOLLOWER if followers >> member & 1 else reason
-        put(tx, where, Waiting(key, position, size, attempts, run.queue, first_pop_ms, *tie, halt, why))
+        put(tx, where, Waiting(key, position, size, attempts, run.queue, past, *tie, halt, why))
 
 
 def take_back(tx: Tx, ck: CheckPoint, bits: int) -> None:

@@ -84,20 +84,26 @@ class FifoPick(Pick):
             if self._is_tied(entry) or not self._is_below(entry):
                 return
             count -= self._take_entry(message_group, entry)
+            if self.blocked:
+                return
 
     def _take_entry(self, message_group: bytes, entry: Waiting) -> bool:
         """Whether one waiting message was taken. Removes an unreadable one, which would otherwise block its group."""
+        read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
+        passes = read is not None and self.passes(read[1])
+        if read is not None and passes and self._may_expire:
+            passes = not self.has_ended(read, entry.as_run(entry.attempts))
+            if self.blocked:
+                return False
         self._taken[entry.key] = entry
         self._still_waiting[message_group] = self._waits(message_group) - 1
-        read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
         if read is None:
             self._skip(entry.queue, entry.offset, entry.position, entry.size)
-            return False
-        if not self.passes(read[1]):
+        if read is None or not passes:
             return False
         attempt = entry.attempts + 1
         self._take(entry.position, entry.size, read, entry.queue, entry.offset, attempt)
-        self.runs.append(Run(entry.queue, entry.offset, 1, attempt, entry.position, entry.size, entry.first_pop_ms))
+        self.runs.append(entry.as_run(attempt))
         self.message_groups.append(message_group)
         self._mine.add(message_group)
         self._from_waiting += 1
@@ -155,7 +161,7 @@ class FifoPick(Pick):
         return offset
 
     def _read_unit(self, queue: int, offset: int, position: int, size: int) -> bool | None:
-        """Whether one message was taken; None when it does not fit the bytes that are left."""
+        """Whether one message was taken; None when it does not fit the bytes that are left, or it is `blocked`."""
         read = self.log.fetch(self.topic.topic_id, position, size)
         if read is None:
             self._skip(queue, offset, position, size)
@@ -166,6 +172,8 @@ class FifoPick(Pick):
             return None
         if not self.passes(read[1]):
             return False
+        if self._may_expire and self.has_ended(read, Run(queue, offset, 1, 0, position, size)):
+            return None if self.blocked else False
         if not free:
             self._let_wait(message_group, queue, offset, position, size)
             return False

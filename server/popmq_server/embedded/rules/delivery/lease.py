@@ -8,6 +8,7 @@ revive one after the other, so exactly one of them wins. A late ack gets HANDLE_
     extend   all undone members: moves the part's key. Some of them: each gets a key of its own, same handle
     release  the member leaves. No attempt left: dead letter. Delay 0: retry topic. Another delay, or the group's
              backoff if the request names none: a CheckPoint of kind backoff, for which no handle exists, holds it
+    snooze   a release that counts no attempt, at most `snoozes_max` times for a message; a further one counts
     reject   moves the member to the dead letter topic at once
 
 Entries of one request that name the same part and make the same change are applied together.
@@ -30,7 +31,7 @@ from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.space import MOVE, entries_bytes
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.checkpoint import CheckPoint, exhausted, followers, heads, members_of
+from popmq_server.embedded.store.checkpoint import SNOOZED_ONCE, CheckPoint, exhausted, followers, heads, members_of
 from popmq_server.errors import (
     Later,
     Refused,
@@ -45,12 +46,15 @@ from popmq_server.values.handles import (
     read_handle,
     read_handles,
 )
+from popmq_server.values.message import REASON_BYTES_MAX
 from popmq_server.values.records import Group
 
 #: Moves that one command makes in a commit, of some 20 µs each.
 MOVES_MAX = 500
 #: The moves that a change of one member counts as: a dead letter takes longer than a release.
 MOVES = {"extend": 0, "release": 1, "reject": 2}
+#: The reason of a message that was snoozed without one.
+SNOOZED = "snoozed"
 
 
 class FoundMember(NamedTuple):
@@ -235,6 +239,8 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[Changed | Refused]:
                 raise twice(field)
             seen.add((found.ck.ck_id, found.bit))
             moves += cost
+            if entry.snooze:
+                entry = snoozed(group, entry, found)
             if found.ck.message_groups and entry.kind == "release":
                 begun.add(found.ck.message_groups[handle.member])
             wanted.setdefault((found.ck.ck_id, found.sub, *entry[1:]), (entry, []))[1].append((index, found))
@@ -243,6 +249,15 @@ def change(tx: Tx, command: ChangeInvisibleTime) -> list[Changed | Refused]:
     for alike, founds in wanted.values():
         _apply(tx, group, alike, founds, results)
     return results
+
+
+def snoozed(group: Group, entry: Change, found: FoundMember) -> Change:
+    """The release that a snooze of this member is: uncounted, until the message was snoozed as often as it may be."""
+    if found.ck.snoozes_of(found.bit.bit_length() - 1) < group.snoozes_max:
+        return entry._replace(uncounted=True, reason=entry.reason or SNOOZED)
+    why = f"snoozed {group.snoozes_max} times, as often as its group allows"
+    reason = f"{why}: {entry.reason}" if entry.reason else why
+    return entry._replace(snooze=False, reason=reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore"))
 
 
 def check_free(found: FoundMember, field: str) -> None:
@@ -382,7 +397,7 @@ def _release(
     for delay_ms, chosen in by_delay.items():
         back_ms = tx.now_ms + delay_ms if delay_ms else 0
         lease_history.write_members(tx, ck, chosen, part, lease_history.RELEASED, entry.reason, back_ms)
-        go_back(tx, ck, chosen, delay_ms, entry.reason, uncounted=entry.uncounted)
+        go_back(tx, ck, chosen, delay_ms, entry.reason, uncounted=entry.uncounted, snoozed=entry.snooze * SNOOZED_ONCE)
     return outcome
 
 
@@ -428,7 +443,8 @@ def _release_in_order(
     for index, found in founds:
         if found.bit & failed & ~(dead | stopped):
             delay_ms = _delay_ms(group, entry, ck, found.bit)
-            back_ms = go_back(tx, ck, found.bit, delay_ms, entry.reason, uncounted=entry.uncounted)
+            once = entry.snooze * SNOOZED_ONCE
+            back_ms = go_back(tx, ck, found.bit, delay_ms, entry.reason, uncounted=entry.uncounted, snoozed=once)
             lease_history.write_members(tx, ck, found.bit, lease, lease_history.RELEASED, entry.reason, back_ms)
             outcome[index] = Changed(back_ms, False)
     return outcome

@@ -1,13 +1,18 @@
 """Pick: chooses the messages of a pop by reading only.
 
-          index stage    log stage                           apply
-    cq ─────▶ tagged ─────▶ passes ─────▶ rows, runs, chunks ───────▶ moves poff, removes retry entries, counts
-    rq ───────────────────▶ passes ─────▶                             skipped messages (pop.lease leases the rows)
+          index stage    log stage                                     apply
+    cq ─────▶ tagged ─────▶ passes, has_ended ─▶ rows, runs, chunks ─────▶ moves poff, removes retry entries, counts
+    rq ───────────────────▶ passes, has_ended ─▶                           skipped messages (pop.lease leases the rows)
 
 A pick writes nothing before `apply`, so it can be dropped. It skips and counts unreadable messages, so that a damaged
 record does not block a queue. It also skips messages that do not match the group's filter: they are counted, but get no
-CheckPoint and no lease, and no later pop sees them. One pick skips a bounded number of both; a Pop whose pick reached
-the bound and found nothing runs again after the other waiting commands.
+CheckPoint and no lease, and no later pop sees them. So are messages whose ttl is over: they are counted, or become dead
+letters, as their group says. One pick skips a bounded number of all these; a Pop whose pick reached the bound and found
+nothing runs again after the other waiting commands. A dead letter that finds no room in the store stops the pick.
+
+Topics to which no message with a ttl was ever sent are read without a look at each message (Topic.expires).
+
+See docs/decisions/0057-snooze-and-ttl.md.
 """
 
 from collections.abc import Iterator
@@ -28,6 +33,8 @@ from popmq_server.embedded.state import marks
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import Run
 from popmq_server.embedded.store.keys import RQ_VALUE, STAT_KEY, U64
+from popmq_server.errors import Later, Refused
+from popmq_server.values import fields
 from popmq_server.values.filters.filter import EVERYTHING, Filter
 from popmq_server.values.leased import LeasedRow
 from popmq_server.values.records import (
@@ -95,6 +102,10 @@ class Pick:
         self.units_left = SCAN_UNITS_MAX
         self.rejections_left = REJECTIONS_MAX
         self.full = False  # the next message exceeds the bytes
+        self._may_expire = topic.expires or (topic.parent_id > 0 and tx.state.topics[topic.parent_id].expires)
+        self.expired = 0  # messages whose ttl is over: dropped
+        self.dying: list[Run] = []  # such messages that become dead letters
+        self.blocked: Refused | None = None  # why the next one does not become a dead letter now
         self.in_flight_max: int | None = None  # leases of the group in each queue; None: no limit
         self.served: list[int] = []  # queues in which the position moves
         self.turns: Turns | None = None  # the turns after this plan
@@ -131,12 +142,17 @@ class Pick:
     @property
     def cut(self) -> bool:
         """Whether the plan stopped at a bound of skipped or scanned messages."""
-        return self.skipped >= SKIPS_MAX or self.units_left <= 0 or self.rejections_left <= 0
+        return self.skipped >= SKIPS_MAX or self.units_left <= 0 or self.rejections_left <= 0 or bool(self.blocked)
+
+    @property
+    def no_room(self) -> Refused | None:
+        """The refusal if the next message becomes a dead letter that finds no room."""
+        return None if isinstance(self.blocked, Later) else self.blocked
 
     @property
     def unfinished(self) -> bool:
         """Whether another plan may find messages that this one did not reach."""
-        return self.cut or self.voids_left <= 0
+        return (self.cut or self.voids_left <= 0) and not self.no_room
 
     @property
     def _ended(self) -> bool:
@@ -198,7 +214,7 @@ class Pick:
         Messages between the units, and up to `end`, do not match. A run has consecutive offsets.
         """
         first = offset
-        if self.wanted.everything and not self._may_be_gone:
+        if self.wanted.everything and not (self._may_be_gone or self._may_expire):
             taken = self._take_sound(queue, offset, units, rows_max)
             offset, units = offset + taken, units[taken:]
         for at, position, size in units:
@@ -210,7 +226,12 @@ class Pick:
                 break
             read = self.log.fetch(self.topic.topic_id, position, size)
             gone = self._is_gone(queue, at)
-            if read is not None and not gone and self.passes(read[1]):
+            passes = read is not None and not gone and self.passes(read[1])
+            if read is not None and passes and self._may_expire:
+                passes = not self.has_ended(read, Run(queue, at, 1, 0, position, size))
+                if self.blocked:
+                    break
+            if read is not None and passes:
                 self._take(position, size, read, queue, at, 1)
             else:
                 self._close_run(queue, first, offset)
@@ -253,6 +274,23 @@ class Pick:
         self.filtered += 1
         self.rejections_left -= 1
         return False
+
+    def has_ended(self, read: tuple[int, bytes], run: Run) -> bool:
+        """Whether the ttl of a message is over. Counts it then, or plans its dead letter; call it once for a message.
+
+        `run`: the message, as a member of a CheckPoint. If its dead letter has to wait, only `blocked` says why.
+        """
+        stored_ms, data = read
+        if not 0 < fields.ended_ms(data, stored_ms) <= self.tx.now_ms:
+            return False
+        self.rejections_left -= 1
+        if not self.group.dead_letter_expired:
+            self.expired += 1
+        elif (budget := deadletter.budget(self.tx)).fits(run.size):
+            self.dying.append(run)
+        else:
+            self.blocked = budget.refusal()
+        return True
 
     def _start(self, queue: int) -> int:
         """The position of the group in a queue, after messages that retention dropped, which it counts."""
@@ -300,13 +338,18 @@ class Pick:
             if self._is_gone(entry.queue, entry.offset) or (read is not None and not self.passes(read[1])):
                 self.unwanted.append(entry)
                 continue
+            if read is not None and self._may_expire and self.has_ended(read, entry.as_run(entry.attempts)):
+                if self.blocked:
+                    break
+                self.unwanted.append(entry)
+                continue
             self.retries.append(entry)
             if read is None:
                 self._skip(entry.queue, entry.offset, entry.position, entry.size)
                 continue
             attempt = entry.attempts + 1
             self._take(entry.position, entry.size, read, entry.queue, entry.offset, attempt)
-            self.runs.append(Run(entry.queue, entry.offset, 1, attempt, entry.position, entry.size, entry.first_pop_ms))
+            self.runs.append(entry.as_run(attempt))
         return bool(self.retries or self.unwanted)
 
     def take_more(self) -> None:
@@ -364,6 +407,10 @@ class Pick:
             tx.state.turns[where] = self.turns
         if self.dropped or self.filtered or self.gone:
             readers.count(tx, where, dropped=self.dropped, filtered=self.filtered, start=self.gone)
+        if self.expired:
+            readers.count(tx, where, expired=self.expired)
+        if self.dying:
+            deadletter.dead_letter_expired(tx, where, self.dying)
         if self.retries or self.unwanted:
             retry.take(tx, where, [*self.retries, *self.unwanted])
         for queue, offset, position, size in self.damaged:

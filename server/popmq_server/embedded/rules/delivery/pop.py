@@ -104,11 +104,11 @@ def pop(tx: Tx, command: Pop) -> Leased:
 
 
 def _nothing(pick: Pick, queues: range | tuple[int, ...], rest: int, quota_ms: int) -> Leased:
-    """An empty answer: no messages, or the pick reached a bound, or a quota or limit allows no lease now."""
-    refusal = None
+    """An empty answer: no messages, or the pick reached a bound, or a quota, limit or the room allows no lease now."""
+    refusal = pick.no_room
     if rest and not pick.messages_max:
         refusal = quotas.no_quota(pick.tx, pick.group, pick.topic)
-    elif rest and not pick.unfinished:
+    elif rest and not refusal and not pick.unfinished:
         refusal = _all_leased(pick, queues)
     return Leased(
         rows=[],

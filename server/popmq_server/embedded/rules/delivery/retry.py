@@ -21,6 +21,7 @@ from popmq_server.embedded.store.checkpoint import (
     BACKOFF,
     CheckPoint,
     Lease,
+    Run,
     members_of,
     take_chunks,
     take_runs,
@@ -32,16 +33,19 @@ from popmq_server.values.ids import GroupTopic
 ALL = -1
 
 
-def go_back(tx: Tx, ck: CheckPoint, bits: int, delay_ms: int, reason: str, *, uncounted: bool) -> int:
-    """Moves members, already out of their lease, on; returns when they are visible again. FIFO: they keep the lock."""
+def go_back(tx: Tx, ck: CheckPoint, bits: int, delay_ms: int, reason: str, *, uncounted: bool, snoozed: int = 0) -> int:
+    """Moves members, already out of their lease, on; returns when they are visible again. FIFO: they keep the lock.
+
+    `snoozed`: SNOOZED_ONCE if they were snoozed, else 0.
+    """
     if delay_ms:
-        back_off(tx, ck, bits, tx.now_ms + delay_ms, uncounted, reason)
+        back_off(tx, ck, bits, tx.now_ms + delay_ms, uncounted, reason, snoozed)
     else:
-        to_retry(tx, ck, bits, reason, tried=0 if uncounted else ALL)
+        to_retry(tx, ck, bits, reason, tried=0 if uncounted else ALL, snoozed=snoozed)
     return tx.now_ms + delay_ms
 
 
-def back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, reason: str) -> None:
+def back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, reason: str, snoozed: int = 0) -> None:
     """Moves members to a new CheckPoint of kind backoff; at its due time they go to the retry topic.
 
     The old handles lapse, and no client knows the nonce of the new CheckPoint, so no handle names its members.
@@ -52,7 +56,7 @@ def back_off(tx: Tx, ck: CheckPoint, bits: int, due_ms: int, uncounted: bool, re
         (ck.group_id, ck.topic_id),
         BACKOFF,
         bits.bit_count(),
-        take_runs(ck, bits, uncounted),
+        take_runs(ck, bits, uncounted, snoozed),
         take_chunks(ck, bits),
         client=ck.client,
         reason=reason,
@@ -71,23 +75,24 @@ def to_retry(
     bound: bool = False,
     stopped: int = 0,
     followers: int = 0,
+    snoozed: int = 0,
 ) -> int:
     """Puts members, already out of their lease, into the retry topic; returns the number of the first entry.
 
     FIFO: they wait in their message groups instead (0); `stopped` and `followers` as in `fifo.put_back`. `tried`:
     members whose attempt counts; outside FIFO topics all, or 0. `bound`: the entries stay tied to their owner's
-    CheckPoint, which may take them back.
+    CheckPoint, which may take them back. `snoozed`: added to the past of each.
     """
     if fifo.keeps_order(tx, ck):
-        fifo.put_back(tx, ck, bits, reason, tried, bound=bound, stopped=stopped, followers=followers)
+        fifo.put_back(tx, ck, bits, reason, tried, bound=bound, stopped=stopped, followers=followers, snoozed=snoozed)
         return 0
     tx.room.demand(MOVE, entries_bytes(bits.bit_count(), reason))
     where, text = (ck.group_id, ck.topic_id), reason.encode()
     entries = list[tuple[int, bytes]]()
     for member, run, offset, position, size in located(tx.kv, ck, bits):
         tie = (ck.ck_id, member) if bound else (0, 0)
-        first_pop_ms = run.first_pop_ms or ck.popped_ms
-        value = RQ_VALUE.pack(position, size, run.attempts - (not tried), run.queue, offset, first_pop_ms, *tie)
+        past = (run.past or ck.popped_ms) + snoozed
+        value = RQ_VALUE.pack(position, size, run.attempts - (not tried), run.queue, offset, past, *tie)
         entries.append((position, value + text))
     first = put(tx, where, entries)
     tx.wake(*where)
@@ -106,9 +111,13 @@ class RetryEntry(NamedTuple):
     attempts: int
     queue: int
     offset: int
-    first_pop_ms: int
+    past: int
     bound_ck: int
     bound_member: int
+
+    def as_run(self, attempts: int) -> Run:
+        """As a member of a CheckPoint."""
+        return Run(self.queue, self.offset, 1, attempts, self.position, self.size, self.past)
 
 
 def put(tx: Tx, where: GroupTopic, entries: list[tuple[int, bytes]]) -> int:

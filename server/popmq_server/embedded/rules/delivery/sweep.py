@@ -306,13 +306,13 @@ class _Piece:
     def _to_waiting(self, key: bytes, value: bytes) -> None:
         """Moves one entry. Removes and counts an unreadable one, whose message group is unknown."""
         tx, log = self.tx, Log(self.tx.kv)
-        position, size, attempts, queue, offset, first_pop_ms, *_ = RQ_VALUE.unpack_from(value)
+        position, size, attempts, queue, offset, past, *_ = RQ_VALUE.unpack_from(value)
         read, gone = log.fetch(self.where[1], position, size), log.chunk_of(position) < 0
         retry.remove(tx, self.where, [(key, position)])
         if read is not None:
             place = FWAIT_KEY.pack(*self.where, fifo.message_group_hash(read[1]), offset)
             reason = value[RQ_VALUE.size :].decode()
-            fifo.put(tx, self.where, Waiting(place, position, size, attempts, queue, first_pop_ms, 0, 0, 0, reason))
+            fifo.put(tx, self.where, Waiting(place, position, size, attempts, queue, past, 0, 0, 0, reason))
         elif gone:
             readers.count(tx, self.where, dropped=1)
         else:
@@ -323,8 +323,7 @@ def _pointing_at(tx: Tx, where: GroupTopic, entries: list[Waiting]) -> CheckPoin
     """Wraps entries as the members of a CheckPoint that is never stored."""
     log = Log(tx.kv)
     runs = tuple(
-        Run(entry.queue, entry.offset, 1, entry.attempts, entry.position, entry.size, entry.first_pop_ms)
-        for entry in entries
+        Run(entry.queue, entry.offset, 1, entry.attempts, entry.position, entry.size, entry.past) for entry in entries
     )
     chunks = tuple((index, log.chunk_of(entry.position)) for index, entry in enumerate(entries))
     return CheckPoint(

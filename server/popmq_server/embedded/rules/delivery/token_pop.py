@@ -159,6 +159,8 @@ def _seal(
     if isinstance(pick, FifoPick):
         pick.part = ask.part
     choose(pick, queues, None)
+    if pick.no_room and not pick.rows:
+        raise pick.no_room
     pick.apply()
     quotas.popped(tx, group, topic, len(pick.rows))
     share_is_full = ask.share and len(pick.rows) == room and room < command.max_messages

@@ -10,7 +10,7 @@ from popmq_server.contract.commands.inspection import ReasonNumbers
 from popmq_server.embedded.rules.delivery import deadletter
 from popmq_server.embedded.rules.topics.log import Log, entries, over_hole
 from popmq_server.embedded.store.lmdb import Transaction
-from popmq_server.values.reasons import headline
+from popmq_server.values.reasons import exception_in, headline
 
 #: Dead letters that one piece reads, and bytes of them: a few milliseconds.
 PIECE_LETTERS = 200
@@ -48,6 +48,7 @@ def count(
 
 def _add(sums: dict[str, ReasonNumbers], origin: deadletter.Origin, offset: int) -> None:
     reason = headline(origin.reason)
-    known = sums.get(reason, ReasonNumbers(reason, 0, origin.dead_ms, origin.dead_ms, offset))
+    new = ReasonNumbers(reason, 0, origin.dead_ms, origin.dead_ms, offset, exception_in(reason))
+    known = sums.get(reason, new)
     first_ms, last_ms = min(known.first_ms, origin.dead_ms), max(known.last_ms, origin.dead_ms)
-    sums[reason] = ReasonNumbers(reason, known.messages + 1, first_ms, last_ms, offset)
+    sums[reason] = ReasonNumbers(reason, known.messages + 1, first_ms, last_ms, offset, known.exception)

@@ -10,6 +10,7 @@ acked, dead                its last event: acked; dead or rejected
 before start               the group began after it
 dropped                    retention dropped it, and no event is known
 filtered                   it does not match the group's filter
+`expired`                  its ttl is over, and nothing else happened to it; also instead of ready, retry and waiting
 pulled                     the group pulls, or did so once
 skipped, acked             any other message that the group has passed: with known events; without
 """
@@ -59,6 +60,7 @@ class Subject(NamedTuple):
     data: bytes | None
     lost: bool
     damaged: bool
+    stored_ms: int = 0  # when the message became visible; 0 = not known, or it was redriven
 
     @property
     def where(self) -> GroupTopic:
@@ -84,12 +86,29 @@ def standing(
     last = next((event.what for event in reversed(events) if event.what != "sent"), "")
     return (
         _held(tx, subject, held)
-        or _waiting(tx, subject)
-        or _ahead(tx, subject)
-        or _retry(tx, subject, last, looks)
+        or _unless_over(tx, subject, _waiting(tx, subject))
+        or _unless_over(tx, subject, _ahead(tx, subject))
+        or _unless_over(tx, subject, _retry(tx, subject, last, looks))
         or _dead(tx, subject, dead_letters)
         or _passed(tx, subject, events, last)
     )
+
+
+def _over_ms(tx: Tx, subject: Subject) -> int:
+    """When the ttl of the message was over; 0: it is not, or nobody knows when it became visible."""
+    topic = tx.state.topics.get(subject.topic.parent_id, subject.topic)
+    if subject.data is None or not subject.stored_ms or not topic.expires:
+        return 0
+    ended_ms = fields.ended_ms(subject.data, subject.stored_ms)
+    return ended_ms if ended_ms <= tx.now_ms else 0
+
+
+def _unless_over(tx: Tx, subject: Subject, found: Standing | None) -> Standing | None:
+    """The state of a message that would still be delivered if its ttl were not over."""
+    if found is None or found[0] == "stopped" or not (ended_ms := _over_ms(tx, subject)):
+        return found
+    what = "makes it a dead letter" if subject.group.dead_letter_expired else "drops it"
+    return "expired", f"its ttl was over at {time_of(ended_ms)}: the next Pop that comes to it {what}"
 
 
 def _held(tx: Tx, subject: Subject, held: list[HeldMessage]) -> Standing | None:
@@ -218,6 +237,8 @@ def _gone(tx: Tx, subject: Subject, last: str) -> Standing:
     wanted = filters.make(fixed.filter_kind, fixed.filter_text)
     if subject.data is not None and not wanted.matches(subject.data):
         return "filtered", f"it does not match the group's filter, {fixed.filter_kind} {fixed.filter_text!r}"
+    if not last and (ended_ms := _over_ms(tx, subject)):
+        return "expired", f"its ttl was over at {time_of(ended_ms)}, before a consumer of the group had it"
     if fixed.pulls or fixed.pulled:
         return "pulled", f"the group pulled it, and committed an offset after {subject.place}"
     if last:

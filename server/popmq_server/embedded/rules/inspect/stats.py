@@ -104,6 +104,7 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic) -> GroupNumbers:
         oldest_ms=_oldest_ms(tx, group, topic, oldest_leased_ms(tx.kv, state, where)),
         owners=state.owner_count.get(group.group_id, 0),
         filtered=stat.filtered,
+        expired=stat.expired,
         waiting=stat.waiting,
         stopped=state.stopped_count.get(where, 0),
         mode=subscription.mode,

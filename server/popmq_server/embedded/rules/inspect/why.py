@@ -291,8 +291,16 @@ def _life(
         lives = [row for row in rows if row.group_id == group_id]
         events = events_of(tx, spot.offset, spot.stored_ms, lives, mine, dead)
         damaged = not (stored.readable or stored.lost)
+        redriven = any(event.what == "redriven" for event in events)
         subject = Subject(
-            group=group, topic=topic, queue=spot.queue, offset=spot.offset, data=data, lost=stored.lost, damaged=damaged
+            group=group,
+            topic=topic,
+            queue=spot.queue,
+            offset=spot.offset,
+            data=data,
+            lost=stored.lost,
+            damaged=damaged,
+            stored_ms=0 if redriven else spot.stored_ms,
         )
         groups.append(GroupLife(group.name, *standing(tx, subject, mine, dead, events, looks), events))
     if command.group and not groups:

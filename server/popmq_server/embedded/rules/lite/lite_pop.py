@@ -148,7 +148,10 @@ def _leased(tx: Tx, pick: LitePick, due_ms: int, command: Pop) -> list[Leased]:
                 type=pick.topic.type,
             )
         ]
-    return [Leased(rows=[], ck_id=0, nonce=0, popped_ms=tx.now_ms, due_ms=0, rest=0, again=True)] if pick.cut else []
+    if not pick.cut:
+        return []
+    again, refusal = not pick.no_room, pick.no_room
+    return [Leased(rows=[], ck_id=0, nonce=0, popped_ms=tx.now_ms, due_ms=0, rest=0, again=again, refusal=refusal)]
 
 
 def _joined(tx: Tx, parts: list[Leased], rest: int, replay: bool = False) -> Leased:
@@ -158,6 +161,7 @@ def _joined(tx: Tx, parts: list[Leased], rest: int, replay: bool = False) -> Lea
     popped_ms = min((part.popped_ms for part in leased), default=tx.now_ms)
     due_ms = min((part.due_ms for part in leased), default=0)
     again = not rows and any(part.again for part in parts)
+    refusal = None if rows or again else next((part.refusal for part in parts if part.refusal), None)
     return Leased(
         rows=rows,
         ck_id=0,
@@ -167,6 +171,7 @@ def _joined(tx: Tx, parts: list[Leased], rest: int, replay: bool = False) -> Lea
         rest=rest,
         replay=replay,
         again=again,
+        refusal=refusal,
         type="LITE",
         parts=leased,
     )

@@ -28,6 +28,7 @@ from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store import checkpoint
 from popmq_server.embedded.store.checkpoint import (
     FIFO,
+    FIRST_POP,
     CheckPoint,
     Run,
     members_of,
@@ -211,14 +212,18 @@ def resume(tx: Tx, command: ResumeMessageGroup) -> bool:
         if command.dead_letter:
             _dead_letter(tx, where, entry)
         else:
-            fifo.put(tx, where, entry._replace(attempts=0, stopped=0, reason=f"resumed: {entry.reason}"))
+            fifo.put(
+                tx,
+                where,
+                entry._replace(attempts=0, past=entry.past & FIRST_POP, stopped=0, reason=f"resumed: {entry.reason}"),
+            )
     tx.wake(*where)
     return False
 
 
 def _dead_letter(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
     """Moves a stopped message to the dead letter topic, as the only member of a CheckPoint that is not stored."""
-    run = Run(entry.queue, entry.offset, 1, entry.attempts, entry.position, entry.size, entry.first_pop_ms)
+    run = Run(entry.queue, entry.offset, 1, entry.attempts, entry.position, entry.size, entry.past)
     chunk = Log(tx.kv).chunk_of(entry.position)
     dead = leases.new_checkpoint(tx, where, FIFO, 1, (run,), ((0, chunk),))
     deadletter.dead_letter(tx, dead, 1, entry.reason, lease_history.NO_LEASE)

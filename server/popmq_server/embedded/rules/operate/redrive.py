@@ -57,11 +57,10 @@ from popmq_server.embedded.state.space import GROW, entries_bytes, messages_byte
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import FWAIT_KEY, RQ_VALUE
 from popmq_server.errors import Refused, group_not_found, topic_not_found
-from popmq_server.values import fields
+from popmq_server.values import fields, reasons
 from popmq_server.values.ids import GroupTopic, TopicId
 from popmq_server.values.message import DEAD_LETTER_PREFIX, GIVE_UP_TOPIC, dead_letter_topic
 from popmq_server.values.outgoing import Outgoing, hash8
-from popmq_server.values.reasons import headline
 from popmq_server.values.records import (
     Group,
     Subscription,
@@ -230,9 +229,7 @@ def other_than(command: RedrivePiece | DiscardPiece, origin: Origin) -> str:
     """Why a dead letter is not among those that a command wants; "" if it is."""
     if command.topic not in ("", origin.topic):
         return f"came from topic {origin.topic!r}"
-    if command.reason not in (None, found := headline(origin.reason)):
-        return f"has the reason {found!r}"
-    return ""
+    return reasons.other_than(origin.reason, command.reason, command.exception)
 
 
 def _origin_of(tx: Tx, dead_letter: DeadLetter) -> Topic | Refused:

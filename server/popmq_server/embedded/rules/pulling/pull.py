@@ -15,7 +15,8 @@ stores a group's offset only if the request commits one.
 
 An offset outside the queue is always corrected; in the reference that depends on the kind of replica and on settings.
 Only answers without messages have the last three statuses. The next offset is after all messages that were
-examined, matching or not, so that no message is filtered twice.
+examined, matching or not, so that no message is filtered twice. Messages whose ttl is over are examined and not
+delivered, like those that do not match.
 
 The offset of a message in `%RETRY%group+topic` is the number of its entry. Numbers have gaps, so a pull may start at
 any number up to the next one, and no offset is too small.
@@ -53,7 +54,7 @@ from popmq_server.embedded.store.keys import (
     U64,
 )
 from popmq_server.errors import group_not_found, invalid, topic_not_found
-from popmq_server.values import permission
+from popmq_server.values import fields, permission
 from popmq_server.values.filters import filter as filters
 from popmq_server.values.filters.filter import Filter
 from popmq_server.values.ids import GroupTopic
@@ -152,7 +153,7 @@ class Reading:
         self.units_left, self.rejections_left, self.skips_left = SCAN_UNITS_MAX, REJECTIONS_MAX, SKIPS_MAX
         self.rejected = self.removed = 0
         self.full, self.rest_bytes = False, command.rest_bytes
-        self.may_be_gone = deadletter.has_gone(tx, topic.topic_id)
+        self.may_be_gone, self.may_expire = deadletter.has_gone(tx, topic.topic_id), topic.expires
         self.damaged: list[tuple[int, int, int]] = []
 
     def pulled(self) -> Pulled:
@@ -235,7 +236,8 @@ class Reading:
 
     def _take(self, units: list[tuple[int, int, int]], end: int) -> None:
         """The log stage: takes messages that can be read, match and fit; the first always fits."""
-        taken = self._take_sound(units) if self.wanted.everything and not self.may_be_gone else 0
+        all_come = self.wanted.everything and not (self.may_be_gone or self.may_expire)
+        taken = self._take_sound(units) if all_come else 0
         for found, position, size in units[taken:]:
             self._pass_over(found)
             self.full = self.full or (size > self.bytes_left and not self._fits_first(size))
@@ -249,13 +251,17 @@ class Reading:
                 self._miss()
                 if not self.log.is_dropped(position, self.log_end):
                     self.damaged.append((found, position, size))
-            elif self.wanted.everything or self.wanted.matches(read[1]):
+            elif (self.wanted.everything or self.wanted.matches(read[1])) and not self._has_ended(read):
                 self.rows.append((read[1], read[0], self.queue, found, 1))
                 self.bytes_left -= size
             else:
                 self.rejected += 1
                 self.rejections_left -= 1
         self._pass_over(end)
+
+    def _has_ended(self, read: tuple[int, bytes]) -> bool:
+        """Whether the ttl of a message is over."""
+        return self.may_expire and 0 < fields.ended_ms(read[1], read[0]) <= self.tx.now_ms
 
     def _take_sound(self, units: list[tuple[int, int, int]]) -> int:
         """Takes messages up to the first that cannot be read or does not fit; returns how many.
@@ -317,7 +323,7 @@ def _pull_retry(tx: Tx, command: Pull) -> Pulled:
             left=left,
             topic_created_ms=topic.created_ms,
         )
-    rows, at, more = _read_entries(tx, (group.group_id, topic.topic_id), wanted, command)
+    rows, at, more = _read_entries(tx, group, topic, wanted, command)
     status = "FOUND" if rows else "NO_MATCHED_MESSAGE" if at > command.offset else "OFFSET_OVERFLOW_ONE"
     at = at if at > command.offset else most
     return _counted(
@@ -351,8 +357,9 @@ def _commit_entries(tx: Tx, command: Pull) -> tuple[int, bool]:
     return offsets.update(tx, UpdateOffsets(command.topic, command.group, {0: command.commit_offset}))
 
 
-def _read_entries(tx: Tx, where: GroupTopic, wanted: Filter, command: Pull) -> tuple[list[Row], int, bool]:
+def _read_entries(tx: Tx, group: Group, topic: Topic, wanted: Filter, command: Pull) -> tuple[list[Row], int, bool]:
     """(rows, the number after the last examined entry, whether there may be more)."""
+    where: GroupTopic = (group.group_id, topic.topic_id)
     log, at, bytes_left = Log(tx.kv), command.offset, command.max_bytes
     rows: list[Row] = []
     start = RQ_KEY.pack(*where, command.offset)
@@ -367,7 +374,9 @@ def _read_entries(tx: Tx, where: GroupTopic, wanted: Filter, command: Pull) -> t
         if invalidated.has_entry(tx.state, where, rseq, queue, offset):
             continue
         read = log.fetch(where[1], position, size)
-        if read is not None and (wanted.everything or wanted.matches(read[1])):
+        if read is None or (topic.expires and 0 < fields.ended_ms(read[1], read[0]) <= tx.now_ms):
+            continue
+        if wanted.everything or wanted.matches(read[1]):
             rows.append((read[1], read[0], 0, rseq, attempts + 1))
             bytes_left -= size
     return rows, at, False

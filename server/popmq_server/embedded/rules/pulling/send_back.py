@@ -138,7 +138,7 @@ def _find_retry(tx: Tx, group: Group, topic: Topic, message: SentBack, field: st
     if value is None or invalidated.has_entry(tx.state, where, message.offset, *RQ_VALUE.unpack_from(value)[3:5]):
         raise _gone(f"{field}.offset", f"entry {message.offset} is not in the retry topic")
     entry = RetryEntry(key, *RQ_VALUE.unpack_from(value))
-    run = Run(entry.queue, entry.offset, 1, entry.attempts + 1, entry.position, entry.size, entry.first_pop_ms)
+    run = Run(entry.queue, entry.offset, 1, entry.attempts + 1, entry.position, entry.size, entry.past)
     return FoundMessage(run, b"", entry)
 
 

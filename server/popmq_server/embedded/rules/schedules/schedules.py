@@ -42,6 +42,7 @@ from popmq_server.errors import (
     schedule_not_found,
 )
 from popmq_server.values import permission, topic_types
+from popmq_server.values.fields import TTL_MS, integer
 from popmq_server.values.message import Extra, length_prefixed
 from popmq_server.values.outgoing import (
     Outgoing,
@@ -240,7 +241,7 @@ def message_at(tx: Tx, schedule: Schedule, at_ms: int, suffix: str = "") -> Outg
     fields = [_ID + field for field in length_prefixed([message_id.encode()])]
     fields += [_PROPERTIES + field for field in length_prefixed(entries)]
     extra = kept.extra or Extra()
-    extra = extra._replace(lite_topic=schedule.lite_topic)
+    extra = extra._replace(lite_topic=schedule.lite_topic, ttl_ms=integer(kept.data, TTL_MS))
     return kept._replace(
         data=kept.data + b"".join(fields),
         hashes=(name_hash(message_id), *kept.hashes[1:]),

@@ -6,6 +6,7 @@
         sched    clock + due + id + T → crc32, stored ms, nonce, message        tsched   T + clock + due + id → hash
                   │                            │
                recall: deleted              release_delayed.py: appended to its queue and deleted in one transaction
+               reschedule: under another key, with another handle
 
 Due times up to 2^63 - 1 ms are exact: the key holds the full time, no timer wheel and no delay level rounds it.
 Delayed messages use no memory and no time at start; the next due time is one read of the first key.
@@ -27,7 +28,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-from popmq_server.contract.commands import Place, Recall, queries
+from popmq_server.contract.commands import Place, Recall, Reschedule, Rescheduled, queries
 from popmq_server.contract.commands.numbers import CountedRows, DelayedMessage, Rows
 from popmq_server.embedded.rules.sending import unique
 from popmq_server.embedded.rules.sending.transaction import preview_of
@@ -50,6 +51,7 @@ from popmq_server.values.outgoing import (
     hash8,
     pack_message,
     packed_data,
+    packed_hashes,
     packed_message_id,
     unpack_message,
 )
@@ -69,6 +71,8 @@ _HEAD_AT, _MESSAGE_AT = U32.size, U32.size + _HEAD.size
 _BY_DUE = struct.Struct(">QQI")
 #: Delayed messages that one piece of a list reads.
 ROWS_AT_ONCE = 100
+#: The same of one that asks for an id or a key, whose hashes are compared.
+LOOKS_AT_ONCE = 2_000
 #: (key, value) in `sched`.
 Entry = tuple[bytes, memoryview]
 
@@ -88,11 +92,15 @@ def keep(tx: Tx, topic: Topic, message: Outgoing) -> Place | None:
         return None
     tx.room.demand(GROW, messages_bytes([value_bytes(len(message.data))]))
     handle = RecallHandle(topic.topic_id, clock, due_ms, tx.next("sched_id"), nonce())
-    body = _HEAD.pack(tx.now_ms, handle.nonce) + pack_message(message)
-    tx.kv.put("sched", _key(handle), U32.pack(zlib.crc32(body)) + body)
-    tx.kv.put("tsched", TSCHED_KEY.pack(*handle[:4]), hash8(message.message_id))
+    _put(tx, handle, tx.now_ms, pack_message(message), message.message_id)
     topic_counts.add(tx, topic.topic_id, delayed=1)
     return Place(recall_handle=recall_text(handle))
+
+
+def _put(tx: Tx, handle: RecallHandle, stored_ms: int, packed: bytes, message_id: str) -> None:
+    body = _HEAD.pack(stored_ms, handle.nonce) + packed
+    tx.kv.put("sched", _key(handle), U32.pack(zlib.crc32(body)) + body)
+    tx.kv.put("tsched", TSCHED_KEY.pack(*handle[:4]), hash8(message_id))
 
 
 def _key(handle: RecallHandle) -> bytes:
@@ -152,6 +160,41 @@ def recall(tx: Tx, command: Recall) -> str:
     Recalls run before periodic maintenance, so a recall in the commit batch of the due time wins. A deleted or purged
     topic has no messages to recall: MESSAGE_NOT_FOUND.
     """
+    topic, handle, key, kept = _find(tx, command)
+    message_id = packed_message_id(memoryview(kept)[_MESSAGE_AT:])
+    if read(kept) is None:
+        quarantine.set_aside_pending(tx, topic.topic_id, handle.number, kept)
+    remove(tx, key)
+    topic_counts.add(tx, topic.topic_id, delayed=-1)
+    unique.forget(tx, topic, message_id, command.handle)
+    return message_id
+
+
+def reschedule(tx: Tx, command: Reschedule) -> Rescheduled:
+    """Moves a delayed message to another time, with another handle: a former one may still be somewhere.
+
+    One that is due already, and not yet visible, is moved too. A time in the past is due at once.
+    """
+    topic, _, key, kept = _find(tx, command)
+    if read(kept) is None:
+        raise Refused(
+            "MESSAGE_NOT_FOUND",
+            "the stored bytes of this delayed message are damaged",
+            field="recall_handle",
+            action="recall it, and send it again",
+        )
+    clock, due_ms = (BOTH_CLOCKS, command.due_ms) if command.due_ms else (OUR_CLOCK, tx.now_ms + command.delay_ms)
+    tx.room.demand(GROW, messages_bytes([value_bytes(len(kept))]))
+    moved = RecallHandle(topic.topic_id, clock, due_ms, tx.next("sched_id"), nonce())
+    message_id = packed_message_id(memoryview(kept)[_MESSAGE_AT:])
+    remove(tx, key)
+    _put(tx, moved, stored_ms_of(memoryview(kept)), kept[_MESSAGE_AT:], message_id)
+    unique.rename(tx, topic, message_id, command.handle, recall_text(moved))
+    return Rescheduled(message_id, recall_text(moved), due_ms)
+
+
+def _find(tx: Tx, command: Recall | Reschedule) -> tuple[Topic, RecallHandle, bytes, bytes]:
+    """The topic, the handle, and the key and value in `sched` of the delayed message. Raises Refused."""
     topic, handle = registry.topic(tx, command.topic), read_recall(command.handle)
     if topic is None:
         raise topic_not_found(command.topic)
@@ -176,14 +219,7 @@ def recall(tx: Tx, command: Recall) -> str:
             field="recall_handle",
             action="treat it as sent: it cannot be recalled any more",
         )
-    kept = bytes(raw)
-    message_id = packed_message_id(memoryview(kept)[_MESSAGE_AT:])
-    if read(kept) is None:
-        quarantine.set_aside_pending(tx, topic.topic_id, handle.number, kept)
-    remove(tx, key)
-    topic_counts.add(tx, topic.topic_id, delayed=-1)
-    unique.forget(tx, topic, message_id, command.handle)
-    return message_id
+    return topic, handle, key, bytes(raw)
 
 
 def pending(kv: Transaction, clock: int, start: bytes = b"") -> Iterator[Entry]:
@@ -205,16 +241,17 @@ def listed(tx: Tx, query: queries.Delayed) -> CountedRows[DelayedMessage]:
         raise topic_not_found(name)
     after = place_of(query.after, _BY_DUE.size)
     found, last, size = Rows[DelayedMessage](), b"", 0
+    looks_max = LOOKS_AT_ONCE if query.message_id or query.key else ROWS_AT_ONCE
     entries = _of_topic(tx.kv, topic, after) if topic else _of_all(tx.kv, after)
     for looks, (key, value) in enumerate(entries):
         clock, due_ms, number, topic_id = SCHED_KEY.unpack(key)
         if query.until_ms and due_ms >= query.until_ms:
             break
-        if len(found) == query.count or looks == ROWS_AT_ONCE or (found and size + len(value) > query.bytes_max > 0):
+        if len(found) == query.count or looks == looks_max or (found and size + len(value) > query.bytes_max > 0):
             found.after = last.hex()
             break
         last = key[1:]
-        if topic_id in topics:
+        if topic_id in topics and _is_wanted(query, value[_MESSAGE_AT:]):
             stored_ms, given = _HEAD.unpack_from(value, _HEAD_AT)
             handle = recall_text(RecallHandle(topic_id, clock, due_ms, number, given))
             message_id = packed_message_id(value[_MESSAGE_AT:])
@@ -224,6 +261,16 @@ def listed(tx: Tx, query: queries.Delayed) -> CountedRows[DelayedMessage]:
                 row = row._replace(data=bytes(packed_data(value[_MESSAGE_AT:])))
             found.append(row._replace(preview=preview_of(value[_MESSAGE_AT:])) if query.previews else row)
     return CountedRows(found, 0 if query.after else total(tx, topic))
+
+
+def _is_wanted(query: queries.Delayed, packed: memoryview) -> bool:
+    """Whether a packed message has the id and the key that a list asks for, by their hashes."""
+    if not query.message_id and not query.key:
+        return True
+    message_id, *keys = packed_hashes(packed)
+    return (not query.message_id or message_id == hash8(query.message_id)) and (
+        not query.key or hash8(query.key) in keys
+    )
 
 
 def _of_all(kv: Transaction, after: bytes) -> Iterator[Entry]:

@@ -15,7 +15,7 @@ from typing import cast
 
 from popmq_server.contract.commands import Place
 from popmq_server.embedded.rules.sending import delay, transaction, unique
-from popmq_server.embedded.rules.topics import quotas
+from popmq_server.embedded.rules.topics import quotas, registry
 from popmq_server.embedded.rules.topics.topic import enqueue, rotate
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import U64
@@ -59,6 +59,8 @@ class Placing:
                 done = Place()
             done = done or ids.known(message)
             if done is None:
+                if message.extra is not None and message.extra.ttl_ms:
+                    self._topic = registry.note_ttl(self._tx, self._topic)
                 new.append(number)
                 if (done := self._kept(message)) is None:
                     visible.append((number, message))

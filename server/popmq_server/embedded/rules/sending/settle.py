@@ -135,6 +135,8 @@ def _to_change(tx: Tx, group: Group, command: Settle, acks: list[Acks]) -> list[
         if taken[member.ck.ck_id] & member.bit:
             raise lease.twice(field)
         taken[member.ck.ck_id] |= member.bit
+        if change.snooze:
+            change = lease.snoozed(group, change, member)
         alike = found.setdefault((member.ck.ck_id, member.sub, *change[1:]), Alike(change, []))
         alike.founds.append((index, member))
     return [*found.values()]

@@ -149,6 +149,8 @@ def _store(tx: Tx, topic: Topic, command: Stage, existing: StageRow | None, mess
     if topic.send_messages_per_s or topic.send_bytes_per_s:
         quotas.sent(tx, topic, messages)
     before = existing or StageRow(tx.next("stage_id"), topic.topic_id, command.batch, 0, 0, 0)
+    if any(message.extra.ttl_ms for message in messages if message.extra is not None):
+        registry.note_ttl(tx, topic)
     for index, raw in enumerate(blocks):
         tx.kv.put("stage", STAGE_KEY.pack(before.number, command.piece, index), raw)
     after = before._replace(

@@ -130,6 +130,15 @@ def forget(tx: Tx, topic: Topic, message_id: str, name: str) -> None:
             tx.kv.delete("uid", key)
 
 
+def rename(tx: Tx, topic: Topic, message_id: str, name: str, new: str) -> None:
+    """Notes the other recall handle of a delayed message that was moved."""
+    for bucket in _buckets(tx, topic) if topic.unique_ids_ms else ():
+        key = bucket + hash16(message_id)
+        raw = tx.kv.get("uid", key)
+        if raw is not None and name == (read := _read(raw))[1].recall_handle:
+            tx.kv.put("uid", key, _value(read[0], read[1]._replace(recall_handle=new)))
+
+
 class ForgettingIds:
     """Removes outdated ids of all topics. A job of housekeeping.py."""
 

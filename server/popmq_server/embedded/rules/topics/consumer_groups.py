@@ -19,10 +19,14 @@ from popmq_server.errors import group_not_found
 from popmq_server.values.ids import GroupId, TopicId
 from popmq_server.values.limits import DELAYS_MS_DEFAULT, INVISIBLE_MS_DEFAULT, MAX_ATTEMPTS_DEFAULT
 from popmq_server.values.message import dead_letter_topic
-from popmq_server.values.records import IN_FLIGHT_MAX, SUBSCRIPTION_EXPIRY_MS, Group
+from popmq_server.values.records import IN_FLIGHT_MAX, SNOOZES_MAX, SUBSCRIPTION_EXPIRY_MS, Group
 
 #: The values of settings that a request leaves unset.
-DEFAULTS = {"in_flight_max": IN_FLIGHT_MAX, "subscription_expiry_ms": SUBSCRIPTION_EXPIRY_MS}
+DEFAULTS = {
+    "in_flight_max": IN_FLIGHT_MAX,
+    "subscription_expiry_ms": SUBSCRIPTION_EXPIRY_MS,
+    "snoozes_max": SNOOZES_MAX,
+}
 
 
 def create_group(tx: Tx, command: CreateGroup) -> CreatedGroup:

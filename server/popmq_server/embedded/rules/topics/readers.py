@@ -67,7 +67,7 @@ def rebind(tx: Tx, new: Topic, group_ids: Iterable[GroupId]) -> None:
         for queue, end in enumerate(ends):
             pass_to(tx, (*where, queue), end)
         stat = state.stat[old]
-        done = stat.acked + stat.dead + stat.dropped + stat.quarantined + stat.filtered
+        done = stat.acked + stat.dead + stat.dropped + stat.quarantined + stat.filtered + stat.expired
         state.stat[where] = stat._replace(retry=0, waiting=0, start=sum(ends) - done)
         if (subscription := state.subscriptions.get(old)) is not None:
             state.subscriptions[where] = subscription

@@ -72,6 +72,11 @@ def change_topic(tx: Tx, topic: Topic) -> Topic:
     return topic
 
 
+def note_ttl(tx: Tx, topic: Topic) -> Topic:
+    """Notes that messages of a topic may expire: from now on its pops look at the ttl of each."""
+    return topic if topic.expires else change_topic(tx, topic._replace(expires=True))
+
+
 def delete_topic(tx: Tx, topic: Topic) -> None:
     """Removes a topic and its name; its rows are removed in pieces."""
     tx.state.undo.save(tx.state, "deleted_ms")
