@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,11 @@ def test_a_message_of_a_killed_process_is_seen_if_its_transaction_committed(
     with popmq.Outbox(client, database) as outbox:
         outbox.answer(TOPIC)
         until_ended()
+        assert outbox.flush(30.0)
     assert seen() == visible
+    if "://" not in database:
+        with closing(sqlite3.connect(database)) as connection:
+            assert connection.execute("SELECT count(*) FROM popmq_outbox WHERE id NOT LIKE 'name %'").fetchone() == (0,)
 
 
 @pytest.fixture
@@ -212,3 +217,25 @@ def test_what_was_given_up_is_redriven_if_the_database_says_that_it_committed(
         assert list(outbox.redrive().values()) == ["the transaction rolled back"]
         assert list(outbox.redrive().values()) == ["the transaction rolled back"]
     assert seen() == ["seven"]
+
+
+def test_an_outbox_that_was_closed_opens_no_connection_for_the_broker(
+    popmq_broker: Broker, popmq_clock: FakeClock, client: popmq.Client, path: Path, connection: sqlite3.Connection
+) -> None:
+    opened: list[int] = []
+
+    def database() -> sqlite3.Connection:
+        opened.append(1)
+        return sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+
+    with popmq.Outbox(client, database) as outbox:
+        outbox.answer(TOPIC)
+        with outbox(connection) as box:
+            box.send(TOPIC, "one")
+            outbox.close()
+    popmq_clock.advance(30_000)
+    while not client.transactions.list().messages[0].checks:
+        pass
+    connection.rollback()
+    client.close()
+    assert opened == [1]

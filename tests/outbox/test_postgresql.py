@@ -124,17 +124,31 @@ def test_a_prepared_transaction_is_open_across_restarts_until_it_is_decided(own:
 
 def test_an_id_that_a_crash_made_free_decides_nothing_about_its_first_transaction(own: PostgreSQL) -> None:
     first = psycopg.connect(own.url)
+    kept = place(first)
+    first.commit()
     lost = place(first)
     own.stop("immediate")
     own.start()
     first.close()
-    assert ask(own.url, lost) == [ROLLED_BACK]
+    assert ask(own.url, kept, lost) == [COMMITTED, ROLLED_BACK]
     with psycopg.connect(own.url) as second:
         later = place(second)
     assert outer_of(later) == outer_of(lost), "the server no longer gives ids again: then this is simpler"
-    assert ask(own.url, later, lost) == [COMMITTED, ROLLED_BACK]
-    with psycopg.connect(own.url, autocommit=True) as connection:
-        connection.execute("CHECKPOINT")
+    assert ask(own.url, later, kept, lost) == [COMMITTED, COMMITTED, ROLLED_BACK]
+    own.checkpoint()
+    assert ask(own.url, later, kept, lost) == [COMMITTED, SAID["given again"], SAID["given again"]]
+
+
+def test_the_checkpoint_of_a_clean_stop_after_a_crash_is_not_taken_for_that_of_the_recovery(own: PostgreSQL) -> None:
+    first = psycopg.connect(own.url)
+    lost = place(first)
+    own.stop("immediate")
+    own.start()
+    first.close()
+    with psycopg.connect(own.url) as second:
+        later = place(second)
+    own.stop("fast")
+    own.start()
     assert ask(own.url, later, lost) == [COMMITTED, SAID["given again"]]
 
 
@@ -148,7 +162,7 @@ def test_a_crash_of_one_process_of_the_server_is_a_crash(own: PostgreSQL) -> Non
     os.kill(victim.info.backend_pid, signal.SIGKILL)
     victim.close()
     own.until(f"pg_stat_get_bgwriter_stat_reset_time() <> '{since}'")
-    assert ask(own.url, lost, committed) == [ROLLED_BACK, SAID["given again"]]
+    assert ask(own.url, lost, committed) == [ROLLED_BACK, COMMITTED]
 
 
 def test_a_standby_tells_nothing_and_decides_when_it_is_promoted(own: PostgreSQL, folder: Callable[[], Path]) -> None:

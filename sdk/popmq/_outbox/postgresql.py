@@ -15,7 +15,9 @@ transaction with the same id:
 - After a crash the server gives ids again that it had given before, if nothing of them was on disk. A standby that is
   promoted gives those again that it had not received. Then SINCE has changed. The last checkpoint has the next id of
   its time. An id from that one on was not in use then, so the transaction that had it before is gone: rolled back. An
-  id below it that is committed may be that of either: nothing here tells which.
+  id below it is the first transaction's, if no id was given between the recovery and that checkpoint, which is so for
+  the one that ends a recovery: it is its own start (`redo_lsn`), and SINCE is not before this server process. After
+  the next checkpoint an id below it that committed may be that of either: nothing here tells which.
 - Another cluster has the same ids: SYSTEM differs.
 
 `synchronous_commit = off` would let a crash undo a commit after the server has told of it; in a transaction with
@@ -89,7 +91,9 @@ server AS MATERIALIZED (
     CASE WHEN pg_is_in_recovery() THEN NULL ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END
       = lpad(upper(to_hex(timeline_id)), 8, '0') AS checkpoint_is_new,
     CAST(CAST(CAST(split_part(next_xid, ':', 1) AS numeric) * 4294967296
-      + CAST(split_part(next_xid, ':', 2) AS numeric) AS text) AS xid8) AS next_id
+      + CAST(split_part(next_xid, ':', 2) AS numeric) AS text) AS xid8) AS next_id,
+    redo_lsn = checkpoint_lsn AND pg_stat_get_bgwriter_stat_reset_time() >= pg_postmaster_start_time()
+      AND current_setting('wal_level') <> 'minimal' AS checkpoint_ended_recovery
   FROM pg_control_system(), pg_control_checkpoint())
 SELECT number, CASE
   WHEN server.system <> asked.system THEN 'elsewhere'
@@ -97,6 +101,7 @@ SELECT number, CASE
   WHEN server.since = asked.since THEN {_said("committed")}
   WHEN NOT checkpoint_is_new THEN 'in progress'
   WHEN inner_id >= next_id THEN 'aborted'
+  WHEN checkpoint_ended_recovery THEN {_said("committed")}
   ELSE {_said("given again")} END
 FROM asked, server ORDER BY number
 """

@@ -6,30 +6,26 @@
 
 A marker that is missing was rolled back, or is in a transaction that goes on. SQLite has one writer at a time, and who
 has written a marker is that one: when the outbox gets the lock of the writer, no transaction with a marker goes on.
-`ROLLBACK TO` a savepoint removes the markers in it, and so their messages. A marker is deleted when its message has
-ended, or after a week: the broker gives up a half message after 72 h.
+`ROLLBACK TO` a savepoint removes the markers in it, and so their messages. A marker is deleted after the broker has
+confirmed the commit of its message: one that is missing earlier would roll it back. So none is deleted by its age.
 """
 
 import os
 import re
-import time
 from collections.abc import Sequence
 
 from popmq._outbox.verdicts import COMMITTED, ELSEWHERE, OPEN, ROLLED_BACK, Steps, Verdict
 
 PLACE = re.compile(r"sqlite ([0-9a-f]{16}) ([0-9a-f]{32})")
 
-TABLE = "CREATE TABLE IF NOT EXISTS popmq_outbox (id TEXT PRIMARY KEY, stored_ms INTEGER NOT NULL) WITHOUT ROWID"
+TABLE = "CREATE TABLE IF NOT EXISTS popmq_outbox (id TEXT PRIMARY KEY) WITHOUT ROWID"
 IS_THERE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'popmq_outbox'"
 #: The name is a row beside the markers. Those are of hexadecimal digits, which sort elsewhere.
 _NAME = "FROM popmq_outbox WHERE id > 'name ' AND id < 'name!'"
 NAME = f"SELECT substr(id, 6) {_NAME}"
-NEW_NAME = (
-    f"INSERT INTO popmq_outbox SELECT 'name ' || lower(hex(randomblob(8))), 0 WHERE NOT EXISTS (SELECT 1 {_NAME})"
-)
+NEW_NAME = f"INSERT INTO popmq_outbox SELECT 'name ' || lower(hex(randomblob(8))) WHERE NOT EXISTS (SELECT 1 {_NAME})"
 #: On connections of the outbox: 100 ms for a user's COMMIT; nothing for a user's transaction.
 WAIT, DO_NOT_WAIT = "PRAGMA busy_timeout = 100", "PRAGMA busy_timeout = 0"
-KEEP_MS = 7 * 24 * 3_600_000
 
 
 def prepare() -> Steps[None]:
@@ -50,7 +46,7 @@ def here() -> Steps[str]:
     marker = os.urandom(16).hex()
     yield TABLE
     yield NEW_NAME
-    yield f"INSERT INTO popmq_outbox VALUES ('{marker}', {_now_ms()})"
+    yield f"INSERT INTO popmq_outbox VALUES ('{marker}')"
     ((name,),) = yield NAME
     return f"sqlite {name} {marker}"
 
@@ -88,10 +84,10 @@ def _ended(places: Sequence[Sequence[str]]) -> Steps[list[Verdict]]:
 
 
 def delete(places: Sequence[str]) -> Steps[None]:
-    """Deletes the markers of messages that have ended, and old ones. Waits for the writer, a little."""
+    """Deletes the markers of messages that have ended. Waits for the writer, a little."""
     markers = ", ".join(f"'{match[2]}'" for match in map(PLACE.fullmatch, places) if match)
     yield WAIT
-    yield f"DELETE FROM popmq_outbox WHERE id IN ({markers}) OR stored_ms BETWEEN 1 AND {_now_ms() - KEEP_MS}"
+    yield f"DELETE FROM popmq_outbox WHERE id IN ({markers})"
 
 
 def _find(marker: str) -> str:
@@ -101,7 +97,3 @@ def _find(marker: str) -> str:
 def _is_locked(error: Exception) -> bool:
     """Of whichever library."""
     return "locked" in str(error)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

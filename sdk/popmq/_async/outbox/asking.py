@@ -10,6 +10,7 @@ from popmq._async.concurrency import Mutex, finished
 from popmq._async.outbox.connections import Reached, connect
 from popmq._outbox import sqlite, verdicts
 from popmq._outbox.verdicts import Kind, Steps, Verdict
+from popmq.errors import ClientClosed
 
 T = TypeVar("T")
 
@@ -21,7 +22,7 @@ class Asking:
         self._database = database
         self._mutex = Mutex()
         self._reached: Reached | None = None
-        self._prepared = False
+        self._prepared = self._closed = False
 
     async def prepare(self) -> None:
         """Connects, and makes what boxes need. Raises what the library raises."""
@@ -30,7 +31,7 @@ class Asking:
             self._prepared = True
 
     async def ended(self, places: Sequence[str]) -> list[Verdict]:
-        """How the transactions of these places ended. Raises what the library raises."""
+        """How the transactions of these places ended. Raises ClientClosed; what the library raises."""
         return await self._run(lambda kind: verdicts.ended(kind, places))
 
     async def delete(self, places: Sequence[str]) -> None:
@@ -38,12 +39,15 @@ class Asking:
         await self._run(lambda _: sqlite.delete(places))
 
     async def close(self) -> None:
-        """Closes the connection; a later question opens another."""
+        """Closes the connection, for good: the client may still be asked by the broker."""
         async with self._mutex:
+            self._closed = True
             await self._close()
 
     async def _run(self, steps: Callable[[Kind], Steps[T]]) -> T:
         async with self._mutex:
+            if self._closed:
+                raise ClientClosed("this outbox was closed")
             if self._reached is None:
                 self._reached = await connect(self._database)
             try:

@@ -72,8 +72,9 @@ async def connect(database: Any) -> Reached:
     if libraries.library_of(database, is_async=True) == "sqlalchemy":
         connection = await database.connect()
         await connection.execution_options(isolation_level="AUTOCOMMIT")
+        driver = (await connection.get_raw_connection()).driver_connection
         connection.sync_connection.detach()  # the pool of the program is for the program
-        return await reach(connection)
+        return (await reach(connection))._replace(close=driver.close)
     if callable(database):
         opened = database()
         return await reach(await opened if inspect.isawaitable(opened) else opened)

@@ -11,6 +11,7 @@ from popmq._outbox import sqlite, verdicts
 from popmq._outbox.verdicts import Kind, Steps, Verdict
 from popmq._sync.concurrency import Mutex, finished
 from popmq._sync.outbox.connections import Reached, connect
+from popmq.errors import ClientClosed
 
 T = TypeVar("T")
 
@@ -22,7 +23,7 @@ class Asking:
         self._database = database
         self._mutex = Mutex()
         self._reached: Reached | None = None
-        self._prepared = False
+        self._prepared = self._closed = False
 
     def prepare(self) -> None:
         """Connects, and makes what boxes need. Raises what the library raises."""
@@ -31,7 +32,7 @@ class Asking:
             self._prepared = True
 
     def ended(self, places: Sequence[str]) -> list[Verdict]:
-        """How the transactions of these places ended. Raises what the library raises."""
+        """How the transactions of these places ended. Raises ClientClosed; what the library raises."""
         return self._run(lambda kind: verdicts.ended(kind, places))
 
     def delete(self, places: Sequence[str]) -> None:
@@ -39,12 +40,15 @@ class Asking:
         self._run(lambda _: sqlite.delete(places))
 
     def close(self) -> None:
-        """Closes the connection; a later question opens another."""
+        """Closes the connection, for good: the client may still be asked by the broker."""
         with self._mutex:
+            self._closed = True
             self._close()
 
     def _run(self, steps: Callable[[Kind], Steps[T]]) -> T:
         with self._mutex:
+            if self._closed:
+                raise ClientClosed("this outbox was closed")
             if self._reached is None:
                 self._reached = connect(self._database)
             try:

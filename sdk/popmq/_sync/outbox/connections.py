@@ -74,8 +74,9 @@ def connect(database: Any) -> Reached:
     library = libraries.library_of(database, is_async=False)
     if library == "sqlalchemy":
         connection = database.connect().execution_options(isolation_level="AUTOCOMMIT")
+        driver = connection.connection.driver_connection
         connection.detach()  # the pool of the program is for the program
-        return reach(connection)
+        return reach(connection)._replace(close=driver.close)
     if library == "django":
         connection = libraries.one_of("django.db").connections.create_connection(database.alias)
         connection.inc_thread_sharing()

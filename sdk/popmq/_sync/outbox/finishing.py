@@ -37,6 +37,7 @@ SOONEST_S, LATEST_S = 0.002, 1.0
 ASKED_AT_ONCE = 500
 #: Seconds between two deletions of markers: each is a transaction, which waits for the user's.
 DELETE_EVERY_S = 1.0
+#: Markers that wait to be deleted; those above it stay, a row each.
 MARKERS_MAX = 10_000
 
 
@@ -158,7 +159,7 @@ class Finishing:
             self._open.remove(sent)
 
     def _delete(self) -> None:
-        """Deletes markers; those that cannot be deleted now are tried again, or go after a week."""
+        """Deletes markers; those that cannot be deleted now are tried again."""
         markers, self._markers = self._markers, []
         if not markers:
             return

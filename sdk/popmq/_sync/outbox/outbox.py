@@ -11,13 +11,14 @@ from typing import Any, Self, overload
 
 from popmq import message as _message
 from popmq._calls import send_calls
+from popmq._outbox import sqlite
 from popmq._outbox.verdicts import PROPERTY
 from popmq._sync.concurrency import at_exit
 from popmq._sync.outbox.asking import Asking
 from popmq._sync.outbox.connections import check_database, reach
 from popmq._sync.outbox.finishing import Finishing, Sent
 from popmq.duration import Duration, seconds_of
-from popmq.errors import OutsideTransaction, PartlyRefused, TopicNotFound
+from popmq.errors import ClientClosed, OutsideTransaction, PartlyRefused, TopicNotFound
 from popmq.message import Body, Delivery, Message, SendReceipt
 from popmq.transaction import Resolution, TransactionCheck
 
@@ -120,9 +121,15 @@ class Outbox:
 
     def _check(self, check: TransactionCheck) -> Resolution | None:
         place = check.message.properties.get(PROPERTY, "")
-        (verdict,) = self._asking.ended([place])
+        try:
+            (verdict,) = self._asking.ended([place])
+        except ClientClosed:
+            return None
         if verdict.resolution is None and not verdict.is_open:
             log.warning("message %s of %s is not decided: %s", check.message.message_id, check.topic, verdict.reason)
+        if verdict.resolution == "commit" and sqlite.PLACE.fullmatch(place):  # the answer may be lost: end it, then
+            receipt = SendReceipt(check.message.message_id, -1, -1, transaction_id=check.transaction_id)
+            self._finishing.add([Sent(check.topic, place, [receipt])])  # delete its marker
         return verdict.resolution
 
 
