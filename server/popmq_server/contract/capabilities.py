@@ -47,6 +47,11 @@ SETTLE = Capability(
     "acks and sends in one commit",
     "Send, then Ack, with message ids that follow from the input, so that readers recognize a repeat",
 )
+RESULTS = Capability(
+    "results",
+    "results of messages",
+    "a message with the result, to a topic that the caller reads (`client.request` does so)",
+)
 END_LEASE = Capability("end_lease", "ending a lease early", "wait for its deadline")
 LIST_DELAYED = Capability("list_delayed", "lists of delayed messages", "GetStats counts them")
 LIST_TRANSACTIONS = Capability("list_transactions", "lists of half messages", "GetStats counts them")
@@ -103,6 +108,7 @@ CAPABILITIES = {
         WHY,
         LIST_LEASES,
         SETTLE,
+        RESULTS,
         END_LEASE,
         LIST_DELAYED,
         LIST_TRANSACTIONS,

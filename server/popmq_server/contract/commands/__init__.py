@@ -84,6 +84,7 @@ from popmq_server.contract.commands.pulling import (
     SetConsumeMode,
     UpdateOffsets,
 )
+from popmq_server.contract.commands.results import ForgetResults, GetResults, GivenResult, ResultsFound
 from popmq_server.contract.commands.sessions import (
     AskClient,
     Assignment,
@@ -138,6 +139,8 @@ EveryOperation = (
     | DropStages
     | EndLease
     | EndTransaction
+    | ForgetResults
+    | GetResults
     | queries.GroupSettings
     | queries.Groups
     | Heartbeat
@@ -225,6 +228,9 @@ __all__ = [
     "Ended",
     "EveryOperation",
     "Failure",
+    "ForgetResults",
+    "GetResults",
+    "GivenResult",
     "GroupLife",
     "Heartbeat",
     "LifeEvent",
@@ -262,6 +268,7 @@ __all__ = [
     "RenewSession",
     "Renewed",
     "ResetOffsets",
+    "ResultsFound",
     "ResumeMessageGroup",
     "RunSchedule",
     "Search",

@@ -9,6 +9,7 @@ from popmq_server.contract.capabilities import (
     LITE,
     PURGE,
     QUOTAS,
+    RESULTS,
     RETENTION,
     STOP_ON_FAILURE,
     SUBSCRIPTION_EXPIRY,
@@ -44,6 +45,7 @@ BY_SETTING = {
     "stop_on_failure": STOP_ON_FAILURE,
     "exclusive_owner": EXCLUSIVE_OWNER,
     "subscription_expiry_ms": SUBSCRIPTION_EXPIRY,
+    "results_keep_ms": RESULTS,
 }
 
 
@@ -120,7 +122,8 @@ class CreateGroup(Command[CreatedGroup], Listed["CreateGroup"], lane=LANE_ACK, n
     message group (FIFO) instead of going to the dead letter topic. `lite_exclusive`: only one client of the group reads
     a lite topic. `consume_enable`: if false, the group may not read.
     `subscription_expiry_ms`: idle time after which its subscription of a topic is removed; 0 = never. `in_flight_max`,
-    `subscription_expiry_ms` None: the request names none, and the engine has its own default.
+    `subscription_expiry_ms` None: the request names none, and the engine has its own default. `results_keep_ms`: how
+    long results of its messages are kept; 0 = it keeps none.
     """
 
     name: str
@@ -137,6 +140,7 @@ class CreateGroup(Command[CreatedGroup], Listed["CreateGroup"], lane=LANE_ACK, n
     lite_exclusive: bool = False
     consume_enable: bool = True
     subscription_expiry_ms: int | None = None
+    results_keep_ms: int = 0
 
     def needs(self) -> Needs:
         return ADMIN

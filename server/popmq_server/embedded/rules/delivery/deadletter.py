@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from popmq_server.contract.commands import Position
 from popmq_server.embedded.rules.delivery import lease_history
+from popmq_server.embedded.rules.results import stored
 from popmq_server.embedded.rules.topics import quarantine, readers
 from popmq_server.embedded.rules.topics.log import Log, located
 from popmq_server.embedded.rules.topics.registry import ensure_dead_letter_topic
@@ -62,13 +63,15 @@ def dead_letter(
 ) -> None:
     """Moves members, already out of their lease, to the dead letter topic of their group.
 
-    Writes a history row for each, with the reason that the dead letter carries too. `lease`: the lease that they left;
+    Writes a history row for each, with the reason that the dead letter carries too. In a group that keeps results it is
+    a failed result. `lease`: the lease that they left;
     without it the rows have the current time as its deadline. `how`: DEAD or REJECTED.
     """
     group = tx.state.groups[ck.group_id]
     topic = tx.state.topics[ck.topic_id]
     log = Log(tx.kv)
     found: list[Outgoing] = []
+    failures: list[Outgoing] = []
     for _, run, offset, position, size in located(tx.kv, ck, bits):
         read = log.fetch(ck.topic_id, position, size)
         if read is None:
@@ -79,9 +82,13 @@ def dead_letter(
         )
         message = fields.outgoing(read[1])
         found.append(Outgoing(read[1] + origin, message.tag_hash, message.hashes, message.message_id))
+        if group.results_keep_ms:
+            failures.append(stored.failed(message.message_id, origin))
     if found:
         enqueue(tx, ensure_dead_letter_topic(tx, group), 0, tuple(found))
         readers.count(tx, (ck.group_id, ck.topic_id), dead=len(found))
+    if failures:
+        stored.store_failed(tx, group, tuple(failures))
     lease_history.write_members(tx, ck, bits, lease or Lease(tx.now_ms, 0), how, reason)
 
 
