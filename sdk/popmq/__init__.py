@@ -35,7 +35,7 @@ _NAMES = {
     "popmq.config": "ConsumeOptions Retry Timeouts",
     "popmq.errors": "PopMQError",
     "popmq.message": "DELAY_LEVELS Columns DeadLetter Delivery Message Send SendReceipt TraceContext",
-    "popmq.outcome": "InvisibleTimeResult Reject RetryLater",
+    "popmq.outcome": "InvisibleTimeResult Reject Result RetryLater",
     "popmq.owner": "Attachment Availability Finished OwnerLease Position SealedBatch Token",
     "popmq.process_queue": "FlowControl",
     "popmq.pull": "BroadcastConsumeOptions PullConsumeOptions Pulled PulledColumns PullState QueueLocks",

@@ -36,6 +36,7 @@ from popmq.message import SendReceipt as SendReceipt
 from popmq.message import TraceContext as TraceContext
 from popmq.outcome import InvisibleTimeResult as InvisibleTimeResult
 from popmq.outcome import Reject as Reject
+from popmq.outcome import Result as Result
 from popmq.outcome import RetryLater as RetryLater
 from popmq.owner import Attachment as Attachment
 from popmq.owner import Availability as Availability
@@ -170,6 +171,7 @@ __all__ = [
     "RedriveFailure",
     "Redriven",
     "Reject",
+    "Result",
     "Retention",
     "Retry",
     "RetryLater",

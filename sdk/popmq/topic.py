@@ -109,6 +109,7 @@ class Group:
     consume_enable: bool = True  # false: its pops and pulls are Forbidden; what it has leased can be settled
     # Seconds: a topic that it has not read for so long is its own no more, and what it had not read is lost for it.
     subscription_expiry: float = DEFAULT_EXPIRY_S  # 1 h – 10 years; 0: never
+    results_keep: float = 0.0  # seconds for which results of its messages are kept, 1 min – 10 years; 0: not at all
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def get_topic(name: str) -> Call[Topic]:
 
 
 def list_topics(dead_letter_topics: bool) -> Call[list[Topic]]:
-    """All topics; the %DLQ% ones when asked for."""
+    """All topics; the %DLQ% and %RESULT% ones when asked for."""
     return Call(
         "Admin.ListTopics",
         pb.ListTopicsRequest(dead_letter_topics=dead_letter_topics),
@@ -256,6 +256,7 @@ def _group_row(group: Group) -> pb.Group:
         subscription_expiry_ms=None
         if group.subscription_expiry == _DEFAULT.subscription_expiry
         else ms(group.subscription_expiry),
+        results_keep_ms=ms(group.results_keep),
     )
 
 
@@ -275,6 +276,7 @@ def _read_group(row: pb.Group) -> Group:
         row.lite_exclusive,
         row.consume_enable or not row.HasField("consume_enable"),
         row.subscription_expiry_ms / 1000,
+        row.results_keep_ms / 1000,
     )
 
 

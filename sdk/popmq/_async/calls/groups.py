@@ -39,6 +39,7 @@ class AsyncGroupCalls(Namespace):
         lite_exclusive: bool = False,
         consume_enable: bool = True,
         subscription_expiry: Duration = DEFAULT_EXPIRY_S,
+        results_keep: Duration = 0.0,
         *,
         timeout: Duration | None = None,
     ) -> Group:
@@ -47,7 +48,7 @@ class AsyncGroupCalls(Namespace):
         `invisible`: the lease of a pop that names no length. `share_number` n ≥ 1: 1 + n clients share each queue.
         `start`: where the group begins in a topic, fixed when it first names the topic. `in_flight_max`: the maximum of
         leased messages in one queue. `fifo`, `stop_on_failure`, `lite_exclusive`, `consume_enable`,
-        `subscription_expiry`: see Group.
+        `subscription_expiry`, `results_keep`: see Group.
         Raises AlreadyExists, InvalidField, Unsupported.
         """
         group = Group(
@@ -64,6 +65,7 @@ class AsyncGroupCalls(Namespace):
             lite_exclusive=lite_exclusive,
             consume_enable=consume_enable,
             subscription_expiry=seconds_of(subscription_expiry, "subscription_expiry"),
+            results_keep=seconds_of(results_keep, "results_keep"),
         )
         return await self._wire.run(admin_calls.create_group(group), timeout=timeout)
 
@@ -86,10 +88,11 @@ class AsyncGroupCalls(Namespace):
         lite_exclusive: bool | None = None,
         consume_enable: bool | None = None,
         subscription_expiry: Duration | None = None,
+        results_keep: Duration | None = None,
         *,
         timeout: Duration | None = None,
     ) -> Group:
-        """Changes what is given. Raises GroupNotFound, InvalidField."""
+        """Changes what is given; `results_keep` 0 also drops what is kept. Raises GroupNotFound, InvalidField."""
         changes = {
             "max_attempts": max_attempts,
             "backoff": None if backoff is None else admin_calls.delays_of(backoff),
@@ -103,6 +106,7 @@ class AsyncGroupCalls(Namespace):
             "lite_exclusive": lite_exclusive,
             "consume_enable": consume_enable,
             "subscription_expiry": seconds_or_none(subscription_expiry, "subscription_expiry"),
+            "results_keep": seconds_or_none(results_keep, "results_keep"),
         }
         group = admin_calls.changed_group(await self.get(name, timeout=timeout), changes)
         return await self._wire.run(admin_calls.update_group(group), timeout=timeout)

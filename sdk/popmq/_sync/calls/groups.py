@@ -40,6 +40,7 @@ class GroupCalls(Namespace):
         lite_exclusive: bool = False,
         consume_enable: bool = True,
         subscription_expiry: Duration = DEFAULT_EXPIRY_S,
+        results_keep: Duration = 0.0,
         *,
         timeout: Duration | None = None,
     ) -> Group:
@@ -48,7 +49,7 @@ class GroupCalls(Namespace):
         `invisible`: the lease of a pop that names no length. `share_number` n ≥ 1: 1 + n clients share each queue.
         `start`: where the group begins in a topic, fixed when it first names the topic. `in_flight_max`: the maximum of
         leased messages in one queue. `fifo`, `stop_on_failure`, `lite_exclusive`, `consume_enable`,
-        `subscription_expiry`: see Group.
+        `subscription_expiry`, `results_keep`: see Group.
         Raises AlreadyExists, InvalidField, Unsupported.
         """
         group = Group(
@@ -65,6 +66,7 @@ class GroupCalls(Namespace):
             lite_exclusive=lite_exclusive,
             consume_enable=consume_enable,
             subscription_expiry=seconds_of(subscription_expiry, "subscription_expiry"),
+            results_keep=seconds_of(results_keep, "results_keep"),
         )
         return self._wire.run(admin_calls.create_group(group), timeout=timeout)
 
@@ -87,10 +89,11 @@ class GroupCalls(Namespace):
         lite_exclusive: bool | None = None,
         consume_enable: bool | None = None,
         subscription_expiry: Duration | None = None,
+        results_keep: Duration | None = None,
         *,
         timeout: Duration | None = None,
     ) -> Group:
-        """Changes what is given. Raises GroupNotFound, InvalidField."""
+        """Changes what is given; `results_keep` 0 also drops what is kept. Raises GroupNotFound, InvalidField."""
         changes = {
             "max_attempts": max_attempts,
             "backoff": None if backoff is None else admin_calls.delays_of(backoff),
@@ -104,6 +107,7 @@ class GroupCalls(Namespace):
             "lite_exclusive": lite_exclusive,
             "consume_enable": consume_enable,
             "subscription_expiry": seconds_or_none(subscription_expiry, "subscription_expiry"),
+            "results_keep": seconds_or_none(results_keep, "results_keep"),
         }
         group = admin_calls.changed_group(self.get(name, timeout=timeout), changes)
         return self._wire.run(admin_calls.update_group(group), timeout=timeout)
