@@ -64,6 +64,12 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Its subscription to a topic expires after this time without a read; 0s: never.  [default: 90d]",
         ),
         click.option(
+            "--results-keep",
+            type=DURATION,
+            metavar="DURATION",
+            help="How long results of its messages are kept; 0s: not at all, and what is kept goes.  [default: 0s]",
+        ),
+        click.option(
             "--filter", "tags", multiple=True, metavar="TOPIC=TAGS", help='Only these: "orders=a || b"; * = all.'
         ),
         click.option("--sql", "sqls", multiple=True, metavar="TOPIC=SQL92", help='Only these: "orders=amount > 100".'),
@@ -110,6 +116,7 @@ def update(client: popmq.Client, output: Output, name: str, **given: Any) -> Non
       popmq group update billing --filter "orders=paid || refunded"
       popmq group update billing --filter "orders=*"
       popmq group update billing --no-consume-enable
+      popmq group update billing --results-keep 1h
     """
     filters = _filters(given)
     changed = client.groups.update(name, **_settings(given))
@@ -207,6 +214,7 @@ def _fields(group: popmq.Group) -> dict[str, Any]:
         "lite exclusive": "yes" if group.lite_exclusive else "no",
         "consume enable": "yes" if group.consume_enable else "no",
         "expiry": f"{seconds(group.subscription_expiry)} without a read" if group.subscription_expiry else "never",
+        "results": f"kept {seconds(group.results_keep)}" if group.results_keep else "not kept",
         "created": moment(group.created_ms),
     }
 
