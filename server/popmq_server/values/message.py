@@ -51,6 +51,8 @@ _LITE_NAME = re.compile(r"[A-Za-z0-9_\-]+\Z")
 DEAD_LETTER_PREFIX = "%DLQ%"
 RETRY_PREFIX = "%RETRY%"
 RESULT_PREFIX = "%RESULT%"
+#: The LITE topic of replies, and the property of a request that says so before its lite topic (docs/requests.md).
+REPLIES, REPLY_TO = "popmq-replies", "popmq_reply_to"
 #: The topic of half messages that were given up after all checks; RocketMQ uses the same name.
 GIVE_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 

@@ -30,6 +30,7 @@ from popmq_server.contract import commands as ask
 from popmq_server.contract.operations import LANE_ACK, LANE_POP, Handled, Operation
 from popmq_server.embedded import operations as own
 from popmq_server.embedded.rules.delivery import (
+    deadletter,
     lease,
     owner,
     pop,
@@ -39,7 +40,7 @@ from popmq_server.embedded.rules.delivery import (
     token_pop,
 )
 from popmq_server.embedded.rules.inspect import browse, look_up, stats, trace, why
-from popmq_server.embedded.rules.lite import lite_pop, lite_sync
+from popmq_server.embedded.rules.lite import failed_requests, lite_pop, lite_sync
 from popmq_server.embedded.rules.lite.lite_send import LitePlacing
 from popmq_server.embedded.rules.operate import end_lease, idle_subscriptions, message_groups, purge, redrive
 from popmq_server.embedded.rules.pulling import consume_mode, offsets, pull, send_back
@@ -398,6 +399,8 @@ class Core:
                 batch.answering += answer_bytes(result)
         if timed is None:
             timed = time(tx)
+        if deadletter.FAILED_REQUESTS in tx.scratch:
+            failed_requests.tell(tx)
         topic.flush(tx)
         return timed
 

@@ -31,7 +31,7 @@ from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.errors import Later, Refused
 from popmq_server.values import fields
 from popmq_server.values.ids import GroupTopic
-from popmq_server.values.message import varint
+from popmq_server.values.message import REPLIES, REPLY_TO, varint
 from popmq_server.values.outgoing import Outgoing
 from popmq_server.values.records import TopicStat
 
@@ -41,6 +41,8 @@ DEAD_LETTER_BYTES_MAX = 4 << 20
 DEAD_LETTERS_MAX = 250
 #: Size of a dead letter's origin, at most: names, and a reason of 4 KiB.
 ORIGIN_BYTES = 5 << 10
+#: A message with these bytes may be a request.
+_ASKS = REPLY_TO.encode()
 #: Text fields of popmq.v1.DeadLetter.
 _ORIGIN_TEXTS = (1, 6, 7)
 
@@ -84,12 +86,48 @@ def dead_letter(
         found.append(Outgoing(read[1] + origin, message.tag_hash, message.hashes, message.message_id))
         if group.results_keep_ms:
             failures.append(stored.failed(message.message_id, origin))
+        if _ASKS in read[1]:
+            _note_request(tx, read[1], group.name, run.attempts, reason)
     if found:
         enqueue(tx, ensure_dead_letter_topic(tx, group), 0, tuple(found))
         readers.count(tx, (ck.group_id, ck.topic_id), dead=len(found))
     if failures:
         stored.store_failed(tx, group, tuple(failures))
     lease_history.write_members(tx, ck, bits, lease or Lease(tx.now_ms, 0), how, reason)
+
+
+class FailedRequest(NamedTuple):
+    """A dead letter whose sender waits for a reply (lite/failed_requests.py)."""
+
+    lite_topic: str
+    correlation_id: str
+    group: str
+    attempts: int
+    reason: str
+
+
+def _note_request(tx: Tx, data: bytes, group: str, attempts: int, reason: str) -> None:
+    """Notes a dead letter that is a request whose reply goes through the topic of replies."""
+    properties = fields.properties(data)
+    topic, _, lite_topic = properties.get(REPLY_TO, "").partition("/")
+    if topic == REPLIES and lite_topic:
+        correlation_id = properties.get("popmq_correlation_id", "")
+        FAILED_REQUESTS.of(tx).append(FailedRequest(lite_topic, correlation_id, group, attempts, reason))
+
+
+def _no_requests(_: Tx) -> list[FailedRequest]:
+    return []
+
+
+#: Those of a transaction.
+FAILED_REQUESTS = Scratch(_no_requests)
+
+
+def failed_requests(tx: Tx) -> list[FailedRequest]:
+    """Those of this transaction, each handed out once."""
+    found = FAILED_REQUESTS.of(tx)[:]
+    FAILED_REQUESTS.of(tx).clear()
+    return found
 
 
 class DeadLetterBudget:
