@@ -1,13 +1,15 @@
 """Results: given with acks, asked for by message id, and forgotten, with both clients."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import popmq
+from harness.broker_process import BrokerProcess
 from popmq.errors import InvalidField, ResultFailed, ResultTimeout
-from tests.sdk.conftest import GROUP, TOPIC
+from tests.sdk.conftest import GROUP, TOPIC, Connect
 
 
 @pytest.fixture
@@ -99,6 +101,23 @@ async def test_a_result_is_waited_for(client: Any) -> None:
     (row,) = await popped(client, "a")
     await client.ack(row, results=popmq.Result("A"))
     assert (await waiting).text() == "A"
+
+
+@pytest.mark.slow
+async def test_results_and_waits_live_through_a_kill_9(connect: Connect, tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as process:
+        client = connect(process.endpoint, clock=None)
+        await client.topics.create(TOPIC)
+        await client.groups.create(GROUP, results_keep="1h")
+        first, second = await popped(client, "before", "after")
+        await client.ack(first, results=popmq.Result("B"))
+        waiting = asyncio.ensure_future(client.result("after", GROUP, wait="60s"))
+        await asyncio.to_thread(process.kill)
+        await asyncio.to_thread(process.start)
+        assert (await client.result("before", GROUP)).text() == "B"
+        await client.ack(second, results=popmq.Result("A"))
+        assert (await waiting).text() == "A"
+        await client.close()
 
 
 async def test_a_wait_for_some_of_many_ends_with_them(client: Any) -> None:

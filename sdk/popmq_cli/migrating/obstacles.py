@@ -27,6 +27,7 @@ CAPABILITY_OF = {
     "exclusive_owner": "exclusive_owner",
     "subscription_expiry": "subscription_expiry",
     "lite_exclusive": "lite",
+    "results_keep": "results",
 }
 #: Lists are read up to this many rows: more are counted by their totals.
 ROWS = 4096
