@@ -21,7 +21,7 @@ from popmq_server.embedded.operations import ResultsPiece
 from popmq_server.errors import Refused
 
 #: Message ids that all calls may wait for: some 300 bytes each.
-IDS_MAX = 1_000_000
+IDS_MAX = 250_000
 
 
 class _Call:

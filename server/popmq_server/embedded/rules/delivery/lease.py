@@ -120,10 +120,12 @@ def records_of(
     tx: Tx, handles: Sequence[Handle | Refused], given: Sequence[GivenResult], refused: Sequence[Refused | None] = ()
 ) -> tuple[Outgoing, ...]:
     """The records of results of deliveries that are still leased, without those whose entry is refused."""
-    found = [(each, handles[each.handle]) for each in given if not refused or refused[each.handle] is None]
-    return stored.records(
-        tx, [stored.ResultOf(each, tx.state.ck[at.ck_id], at.member) for each, at in found if isinstance(at, Handle)]
-    )
+    by_ck: dict[int, dict[int, GivenResult]] = {}
+    for each in given:
+        at = handles[each.handle]
+        if isinstance(at, Handle) and (not refused or refused[each.handle] is None):
+            by_ck.setdefault(at.ck_id, {})[at.member] = each
+    return stored.records(tx, [(tx.state.ck[ck_id], members) for ck_id, members in by_ck.items()])
 
 
 def ack_all(tx: Tx, commands: Sequence[Ack]) -> list[Acked] | None:

@@ -16,7 +16,6 @@ See docs/decisions/0055-results.md.
 import logging
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import NamedTuple
 
 from popmq_server.contract.commands import ForgetResults, GivenResult
 from popmq_server.embedded.rules.topics import readers
@@ -37,14 +36,6 @@ log = logging.getLogger("popmq.results")
 _ID, _BODY, _TAG = (bytes([number << 3 | 2]) for number in (fields.MESSAGE_ID, fields.BODY, fields.TAG))
 #: What follows the id in the record of a forgotten result: a tag that no content type is, since that has a `/`.
 FORGOTTEN = _TAG + b"\x09forgotten"
-
-
-class ResultOf(NamedTuple):
-    """A result, and the member of a CheckPoint that it is of."""
-
-    given: GivenResult
-    ck: CheckPoint
-    member: int
 
 
 def id_field(message_id: str) -> bytes:
@@ -77,17 +68,15 @@ def _keeps_none(group: Group, field: str) -> Refused:
     )
 
 
-def records(tx: Tx, results: Iterable[ResultOf]) -> tuple[Outgoing, ...]:
+def records(tx: Tx, results: Iterable[tuple[CheckPoint, dict[int, GivenResult]]]) -> tuple[Outgoing, ...]:
     """The records of results, in the order of their request. Call it while the members are leased: it reads their ids.
 
-    A message that cannot be read has no id: its result is left out, with a line in the log.
+    `results`: those of each CheckPoint, by member. A message that cannot be read has no id: its result is left out,
+    with a line in the log.
     """
-    by_ck: dict[int, tuple[CheckPoint, dict[int, GivenResult]]] = {}
-    for given, ck, member in results:
-        by_ck.setdefault(ck.ck_id, (ck, {}))[1][member] = given
     found: dict[int, Outgoing] = {}
     messages, ends = Log(tx.kv), _Ends()
-    for ck, members in by_ck.values():
+    for ck, members in results:
         places = located(tx.kv, ck, sum([1 << member for member in members]))
         ids = messages.ids(ck.topic_id, [(position, size) for _, _, _, position, size in places])
         for (member, *_), raw in zip(places, ids, strict=True):

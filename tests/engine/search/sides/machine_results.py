@@ -5,7 +5,6 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -159,7 +158,3 @@ class Results(RuleBasedStateMachine):
         if self.lengthened:  # what a shorter time had hidden and retention had not dropped yet is found again
             shown = {key: text for key, text in shown.items() if key in wanted}
         assert shown == wanted
-
-
-TestResults = Results.TestCase
-TestResults.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
