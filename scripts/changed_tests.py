@@ -35,6 +35,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "examples/settle.py": ("tests/sdk/workers",),
     "examples/snooze.py": ("tests/sdk/workers",),
     "examples/time_limit.py": ("tests/sdk/workers",),
+    "examples/results.py": ("tests/sdk/workers",),
     "docs/": ("tests/release", "tests/wire/test_documents.py", "tests/spark/test_docs.py"),
     "http2/": ("tests/http2", "tests/wire/serving"),
     "remoting/": ("tests/remoting",),
@@ -47,7 +48,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "server/popmq_server/embedded/": (ENGINE,),
     **{
         f"server/popmq_server/embedded/rules/{wing}/": (f"{ENGINE}/{wing}", *CORE)
-        for wing in ("inspect", "lite", "operate", "pulling", "retention", "schedules")
+        for wing in ("inspect", "lite", "operate", "pulling", "results", "retention", "schedules")
     },
     "server/popmq_server/embedded/fsck/": (f"{ENGINE}/fsck", f"{ENGINE}/datafile", *CORE),
     "server/popmq_server/monitoring/": (f"{ENGINE}/monitoring", "tests/wire/serving"),

@@ -84,6 +84,7 @@ ORDER = (
     "embedded.rules.pulling",
     "embedded.rules.retention",
     "embedded.rules.delivery",
+    "embedded.rules.results",
     "embedded.rules.topics",
     "embedded.operations",
     "embedded.state",

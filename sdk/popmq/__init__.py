@@ -36,7 +36,7 @@ _NAMES = {
     "popmq.errors": "PopMQError",
     "popmq.message": "DELAY_LEVELS Columns DeadLetter Delivery Message Send SendReceipt TraceContext",
     "popmq.outbox": "AsyncBox AsyncOutbox Box Outbox",
-    "popmq.outcome": "InvisibleTimeResult Reject RetryLater Snooze",
+    "popmq.outcome": "InvisibleTimeResult Reject Result RetryLater Snooze",
     "popmq.owner": "Attachment Availability Finished OwnerLease Position SealedBatch Token",
     "popmq.process_queue": "FlowControl",
     "popmq.pull": "BroadcastConsumeOptions PullConsumeOptions Pulled PulledColumns PullState QueueLocks",

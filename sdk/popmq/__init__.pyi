@@ -41,6 +41,7 @@ from popmq.outbox import Box as Box
 from popmq.outbox import Outbox as Outbox
 from popmq.outcome import InvisibleTimeResult as InvisibleTimeResult
 from popmq.outcome import Reject as Reject
+from popmq.outcome import Result as Result
 from popmq.outcome import RetryLater as RetryLater
 from popmq.outcome import Snooze as Snooze
 from popmq.owner import Attachment as Attachment
@@ -182,6 +183,7 @@ __all__ = [
     "Redriven",
     "Reject",
     "Rescheduled",
+    "Result",
     "Retention",
     "Retry",
     "RetryLater",

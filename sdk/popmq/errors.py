@@ -267,8 +267,16 @@ class Incomplete(PopMQError):
     """A backup was cut short, or its bytes differ from those that were sent: delete the file that was written."""
 
 
+class ResultTimeout(TryLater):
+    """The message has no result yet: it is still handled, was never sent, or its result was forgotten or is too old."""
+
+
+class ResultFailed(PopMQError):
+    """The message whose result was asked for became a dead letter; the text has its reason."""
+
+
 class RequestFailed(PopMQError):
-    """The handler of a request rejected it; the message has its reason."""
+    """The handler of a request rejected it, or it became a dead letter; the message has its reason."""
 
 
 class ClientClosed(PopMQError):

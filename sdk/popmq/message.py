@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from popmq.duration import Duration, seconds_of, seconds_or_none
-from popmq.outcome import ACK, Outcome, Rejected, Released
+from popmq.outcome import ACK, Outcome, Rejected, Released, Result
 
 #: The levels of delay that RocketMQ has, by name, in seconds. `Message.delay` takes any duration.
 DELAY_LEVELS: Mapping[str, float] = {
@@ -166,6 +166,9 @@ class DeliveryGuard(Protocol):
     def forward(self, delivery: "Delivery", send: "Send") -> None:
         """Keeps messages that are sent with the ack of the delivery."""
 
+    def give(self, delivery: "Delivery", result: Result) -> None:
+        """Keeps the result that is stored with the ack of the delivery."""
+
 
 class Referable:
     """Base of classes with slots that may be held by weak references."""
@@ -257,8 +260,14 @@ class Delivery(Referable):
         except RecursionError:
             raise ValueError("the body is nested too deeply") from None
 
-    def ack(self) -> None:
-        """Acks it, in the background; `client.ack` waits for the broker."""
+    def ack(self, result: Result | None = None) -> None:
+        """Acks it, in the background; `client.ack` waits for the broker.
+
+        `result`: kept with the ack, in one commit, for `client.result`; its group has to keep results. Raises TypeError
+        and InvalidField for what is no result; RuntimeError for a pulled message.
+        """
+        if result is not None:
+            self._guarded().give(self, result)
         self._settle(ACK)
 
     def release(self, delay: Duration | None = None, *, uncounted: bool = False, reason: str = "") -> None:
@@ -290,11 +299,13 @@ class Delivery(Referable):
         """
         self._guarded().forward(self, Send(topic, *messages))
 
-    def settle(self, sends: "Send | Iterable[Send]" = ()) -> None:
+    def settle(self, sends: "Send | Iterable[Send]" = (), result: Result | None = None) -> None:
         """Acks it and sends messages, in one commit, in the background; `client.settle` waits for the broker.
 
-        Raises as `forward` does, but does not need the `with` block.
+        `result`: as in `ack`. Raises as `forward` and `ack` do, but does not need the `with` block.
         """
+        if result is not None:
+            self._guarded().give(self, result)
         self._guarded().settle(self, ACK, [sends] if isinstance(sends, Send) else list(sends))
 
     def reply(self, message: Message | Body) -> Any:

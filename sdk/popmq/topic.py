@@ -111,6 +111,7 @@ class Group:
     subscription_expiry: float = DEFAULT_EXPIRY_S  # 1 h – 10 years; 0: never
     snoozes_max: int = 1_000  # how often one message may be snoozed, 1–10,000; a further snooze counts as an attempt
     dead_letter_expired: bool = False  # messages whose ttl is over become dead letters; else they are dropped
+    results_keep: float = 0.0  # seconds for which results of its messages are kept, 1 min – 10 years; 0: not at all
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,9 @@
     @worker.on("paid", group="shipper")
     def ship(order: Order) -> popmq.Send: ...                # acks, and sends what it returns, in one commit
 
+    @worker.on("sums", group="adder")
+    def add(numbers: list[int]) -> popmq.Result: ...         # acks, and keeps the result for client.result
+
 `popmq work app:worker` runs it. A function that returns acks its message; one that raises releases it with the backoff
 of its group, and after its `max_attempts` the message is a dead letter. Leases are renewed meanwhile.
 """
@@ -95,7 +98,8 @@ class Worker:
         event loop. Its parameters say what it gets: `popmq.Delivery` (or no annotation) the delivery, `bytes` and
         `str` the body, another type the body's JSON as that type: dataclasses, TypedDicts, pydantic models and msgspec
         structs among them. A body that is not of this type is rejected, since no further try would change it.
-        A `popmq.Send` that it returns, or a list of them, is sent in the same commit as the ack of the message.
+        A `popmq.Send` that it returns, a `popmq.Result`, or a list of them, is sent and kept in the same commit as the
+        ack of the message.
         `convert`: makes the payload instead. `timeout`: a handler that runs longer has failed, and its message is
         released, "timed out after 30 s"; a coroutine is cancelled, a thread is left behind, since nothing can end it.
         `options`: of `client.consume`, such as `tag`, `sql`, `invisible`.

@@ -60,6 +60,7 @@ ROWS = {
     "stats": Row("readers.stats", "stats", "Show numbers of groups, topics and the store."),
     "history": Row("readers.history", "history", "Show the last hour of a topic, a group, or the whole broker."),
     "why": Row("messages.why", "why", "Why is my message not here?"),
+    "result": Row("messages.looking", "result", "Show the result of a message for GROUP, or wait for it."),
     "message": Row("messages.looking", "message", "Find messages of TOPIC by --id or --key, newest first."),
     "peek": Row("messages.looking", "peek", "Show what the next pop of GROUP would deliver."),
     "dlq": Row("messages.dlq", "dlq", "Look at dead letters, deliver them again, or discard them."),

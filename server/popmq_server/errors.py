@@ -130,6 +130,9 @@ def _topic_command(name: str) -> str:
     """How a topic of this name is created. The prefixes and the name are those of values/message.py."""
     if name.startswith("%DLQ%"):
         return _create("group", name.removeprefix("%DLQ%"))  # a dead-letter topic is created with its group
+    if name.startswith("%RESULT%"):
+        group = shlex.quote(name.removeprefix("%RESULT%"))
+        return f"let the group keep results: popmq group update {group} --results-keep 1h"
     if name.startswith("%RETRY%"):
         return "name the topic itself: its retries are read with it"
     if name == "TRANS_CHECK_MAX_TIME_TOPIC":

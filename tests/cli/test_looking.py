@@ -37,6 +37,32 @@ def test_stats_watch_shows_the_numbers_repeatedly(run: Cli, client: popmq.Client
     assert len(shown.objects) == 3
 
 
+def test_a_result_is_shown_waited_for_and_forgotten(run: Cli, client: popmq.Client) -> None:
+    assert run("group", "update", "billing", "--results-keep", "1h").code == 0
+    assert "kept 1h" in run("group", "describe", "billing").out
+    client.send("orders", [popmq.Message(each, message_id=each) for each in ("good", "bad")])
+    for delivery in client.pop("orders", "billing"):
+        if delivery.text() == "good":
+            client.ack(delivery, results=popmq.Result({"sum": 3}))
+        else:
+            client.reject(delivery, "no stock")
+    shown = run("result", "billing", "good", "bad", "--wait", "1s").out
+    assert "good · application/json" in shown
+    assert '{"sum":3}' in shown
+    assert "bad · failed after 1 attempts" in shown
+    assert "no stock" in shown
+    (row,) = run("result", "billing", "bad", "--json").objects
+    assert (row["message_id"], row["failed"], row["reason"], row["body"]) == ("bad", True, "no stock", "")
+    why = run("why", "good").out
+    assert "its result, stored" in why
+    assert "9 bytes application/json" in why
+    assert "its result, stored" in run("why", "bad").out
+    run("result", "billing", "good", "--forget")
+    missing = run("result", "billing", "good")
+    assert (missing.code, "no result of billing: good" in missing.err) == (1, True)
+    assert "its result" not in run("why", "good").out
+
+
 @pytest.mark.slow
 def test_dead_letters_show_where_they_came_from_and_why(run: Cli, client: popmq.Client) -> None:
     client.send("orders", popmq.Message("bad", key="AA1"))

@@ -101,6 +101,7 @@ def test_a_refusal_of_the_broker_is_shown_with_its_reason(operator: Browser) -> 
         ("/group/change", "max_attempts"),
         ("/group/change", "backoff"),
         ("/group/change", "invisible"),
+        ("/group/change", "results_keep"),
     ],
 )
 def test_a_number_that_no_setting_can_have_is_refused(operator: Browser, action: str, field: str, text: str) -> None:
@@ -138,6 +139,20 @@ def test_a_group_is_created_changed_paused_and_deleted(site: Site, operator: Bro
     assert operator.post("/group/delete", name="made", typed="").status == 400
     operator.post("/group/delete", name="made", typed="made")
     assert "made" not in [group.name for group in site.client.groups.list()]
+
+
+def test_a_group_that_keeps_results_shows_them(site: Site, operator: Browser) -> None:
+    site.client.groups.create("adder")
+    operator.post("/group/change", name="adder", results_keep="2h")
+    assert site.client.groups.get("adder").results_keep == 7200.0
+    page = operator.get("/group?name=adder")
+    assert "Results kept" in page.plain
+    site.client.send("orders", popmq.Message("x", message_id="m1"))
+    rows = site.client.pop("orders", "adder", max_messages=32)
+    site.client.ack(rows, results=[popmq.Result("A")] * len(rows))
+    assert "%RESULT%adder" in operator.get("/topic?name=%25RESULT%25adder").plain
+    operator.post("/group/change", name="adder", results_keep="0s")
+    assert "Results kept" not in operator.get("/group?name=adder").plain
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ def _stop(stubs: Stubs) -> None:
     message = pb.Message(body=b"x", message_group="a")
     stubs.broker.Send(pb.SendRequest(topic=LEDGER, messages=[message]), timeout=CALL_S)
     stubs.change(handles(stubs.pop(LEDGER))[0], release=pb.Release(delay_ms=0))
-    stubs.admin.UpdateGroup(pb.UpdateGroupRequest(group=pb.Group(name=GROUP)))
+    stubs.admin.UpdateGroup(pb.UpdateGroupRequest(group=pb.Group(name=GROUP, results_keep_ms=86_400_000)))
 
 
 def _pull(stubs: Stubs) -> None:
@@ -146,6 +146,8 @@ def _endings(world: World) -> dict[str, Message]:
         "Broker/Ack": pb.AckRequest(group=GROUP, handles=[world.live]),
         "Broker/ChangeInvisibleTime": pb.ChangeInvisibleTimeRequest(group=GROUP, changes=[change]),
         "Broker/Settle": pb.SettleRequest(group=GROUP, handles=[world.live]),
+        "Broker/GetResults": pb.GetResultsRequest(group=GROUP, message_ids=["7"]),
+        "Broker/ForgetResults": pb.ForgetResultsRequest(group=GROUP, message_ids=["7"]),
     }
 
 
@@ -193,7 +195,9 @@ def good_requests(world: World) -> dict[str, Message]:
         "Admin/DeleteTopic": pb.DeleteTopicRequest(name=OTHER_TOPIC),
         "Admin/PurgeTopic": pb.PurgeTopicRequest(name=OTHER_TOPIC),
         "Admin/CreateGroup": pb.CreateGroupRequest(group=pb.Group(name="new")),
-        "Admin/UpdateGroup": pb.UpdateGroupRequest(group=pb.Group(name=GROUP, max_attempts=3)),
+        "Admin/UpdateGroup": pb.UpdateGroupRequest(
+            group=pb.Group(name=GROUP, max_attempts=3, results_keep_ms=86_400_000)
+        ),
         "Admin/GetGroup": pb.GetGroupRequest(name=GROUP),
         "Admin/ListGroups": pb.ListGroupsRequest(),
         "Admin/GetInfo": pb.GetInfoRequest(),

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1apopmq/store/v1/store.proto\x12\x0epopmq.store.v1\"X\n\x08SendView\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08messages\x18\x02 \x03(\x0c\x12\x13\n\x0bproducer_id\x18\x03 \x01(\t\x12\x16\n\x0erequest_number\x18\x04 \x01(\x04\"j\n\tStageView\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08messages\x18\x02 \x03(\x0c\x12\x0c\n\x04sink\x18\x03 \x01(\t\x12\r\n\x05\x62\x61tch\x18\x04 \x01(\x04\x12\x10\n\x08stage_id\x18\x05 \x01(\t\x12\r\n\x05piece\x18\x06 \x01(\r\"y\n\nSettleView\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0f\n\x07handles\x18\x02 \x03(\t\x12\x0f\n\x07\x63hanges\x18\x03 \x03(\x0c\x12\r\n\x05sends\x18\x04 \x03(\x0c\x12\x13\n\x0bproducer_id\x18\x05 \x01(\t\x12\x16\n\x0erequest_number\x18\x06 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1apopmq/store/v1/store.proto\x12\x0epopmq.store.v1\"X\n\x08SendView\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08messages\x18\x02 \x03(\x0c\x12\x13\n\x0bproducer_id\x18\x03 \x01(\t\x12\x16\n\x0erequest_number\x18\x04 \x01(\x04\"j\n\tStageView\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08messages\x18\x02 \x03(\x0c\x12\x0c\n\x04sink\x18\x03 \x01(\t\x12\r\n\x05\x62\x61tch\x18\x04 \x01(\x04\x12\x10\n\x08stage_id\x18\x05 \x01(\t\x12\r\n\x05piece\x18\x06 \x01(\r\"\x8a\x01\n\nSettleView\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0f\n\x07handles\x18\x02 \x03(\t\x12\x0f\n\x07\x63hanges\x18\x03 \x03(\x0c\x12\r\n\x05sends\x18\x04 \x03(\x0c\x12\x13\n\x0bproducer_id\x18\x05 \x01(\t\x12\x16\n\x0erequest_number\x18\x06 \x01(\x04\x12\x0f\n\x07results\x18\x07 \x03(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SENDVIEW']._serialized_end=134
   _globals['_STAGEVIEW']._serialized_start=136
   _globals['_STAGEVIEW']._serialized_end=242
-  _globals['_SETTLEVIEW']._serialized_start=244
-  _globals['_SETTLEVIEW']._serialized_end=365
+  _globals['_SETTLEVIEW']._serialized_start=245
+  _globals['_SETTLEVIEW']._serialized_end=383
 # @@protoc_insertion_point(module_scope)

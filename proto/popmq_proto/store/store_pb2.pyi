@@ -35,17 +35,19 @@ class StageView(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., messages: _Optional[_Iterable[bytes]] = ..., sink: _Optional[str] = ..., batch: _Optional[int] = ..., stage_id: _Optional[str] = ..., piece: _Optional[int] = ...) -> None: ...
 
 class SettleView(_message.Message):
-    __slots__ = ("group", "handles", "changes", "sends", "producer_id", "request_number")
+    __slots__ = ("group", "handles", "changes", "sends", "producer_id", "request_number", "results")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     HANDLES_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     SENDS_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
     group: str
     handles: _containers.RepeatedScalarFieldContainer[str]
     changes: _containers.RepeatedScalarFieldContainer[bytes]
     sends: _containers.RepeatedScalarFieldContainer[bytes]
     producer_id: str
     request_number: int
-    def __init__(self, group: _Optional[str] = ..., handles: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[bytes]] = ..., sends: _Optional[_Iterable[bytes]] = ..., producer_id: _Optional[str] = ..., request_number: _Optional[int] = ...) -> None: ...
+    results: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, group: _Optional[str] = ..., handles: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[bytes]] = ..., sends: _Optional[_Iterable[bytes]] = ..., producer_id: _Optional[str] = ..., request_number: _Optional[int] = ..., results: _Optional[_Iterable[bytes]] = ...) -> None: ...

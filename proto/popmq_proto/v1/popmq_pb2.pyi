@@ -486,12 +486,24 @@ class Properties(_message.Message):
     def __init__(self, entries: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class AckRequest(_message.Message):
-    __slots__ = ("group", "handles")
+    __slots__ = ("group", "handles", "results")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     HANDLES_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
     group: str
     handles: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, group: _Optional[str] = ..., handles: _Optional[_Iterable[str]] = ...) -> None: ...
+    results: _containers.RepeatedCompositeFieldContainer[DeliveryResult]
+    def __init__(self, group: _Optional[str] = ..., handles: _Optional[_Iterable[str]] = ..., results: _Optional[_Iterable[_Union[DeliveryResult, _Mapping]]] = ...) -> None: ...
+
+class DeliveryResult(_message.Message):
+    __slots__ = ("handle", "body", "content_type")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    handle: int
+    body: bytes
+    content_type: str
+    def __init__(self, handle: _Optional[int] = ..., body: _Optional[bytes] = ..., content_type: _Optional[str] = ...) -> None: ...
 
 class AckResponse(_message.Message):
     __slots__ = ("results",)
@@ -570,20 +582,22 @@ class InvisibleTimeResult(_message.Message):
     def __init__(self, error: _Optional[_Union[ErrorInfo, _Mapping]] = ..., visible_ms: _Optional[int] = ..., dead_lettered: bool = ..., handle: _Optional[str] = ...) -> None: ...
 
 class SettleRequest(_message.Message):
-    __slots__ = ("group", "handles", "changes", "sends", "producer_id", "request_number")
+    __slots__ = ("group", "handles", "changes", "sends", "producer_id", "request_number", "results")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     HANDLES_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     SENDS_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
     group: str
     handles: _containers.RepeatedScalarFieldContainer[str]
     changes: _containers.RepeatedCompositeFieldContainer[InvisibleTimeChange]
     sends: _containers.RepeatedCompositeFieldContainer[SettleSend]
     producer_id: str
     request_number: int
-    def __init__(self, group: _Optional[str] = ..., handles: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[InvisibleTimeChange, _Mapping]]] = ..., sends: _Optional[_Iterable[_Union[SettleSend, _Mapping]]] = ..., producer_id: _Optional[str] = ..., request_number: _Optional[int] = ...) -> None: ...
+    results: _containers.RepeatedCompositeFieldContainer[DeliveryResult]
+    def __init__(self, group: _Optional[str] = ..., handles: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[InvisibleTimeChange, _Mapping]]] = ..., sends: _Optional[_Iterable[_Union[SettleSend, _Mapping]]] = ..., producer_id: _Optional[str] = ..., request_number: _Optional[int] = ..., results: _Optional[_Iterable[_Union[DeliveryResult, _Mapping]]] = ...) -> None: ...
 
 class SettleSend(_message.Message):
     __slots__ = ("topic", "messages")
@@ -600,6 +614,54 @@ class SettleResponse(_message.Message):
     sends: _containers.RepeatedCompositeFieldContainer[SendResponse]
     duplicate: bool
     def __init__(self, sends: _Optional[_Iterable[_Union[SendResponse, _Mapping]]] = ..., duplicate: bool = ...) -> None: ...
+
+class GetResultsRequest(_message.Message):
+    __slots__ = ("group", "message_ids", "wait_ms", "min_results", "max_bytes")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    MIN_RESULTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    message_ids: _containers.RepeatedScalarFieldContainer[str]
+    wait_ms: int
+    min_results: int
+    max_bytes: int
+    def __init__(self, group: _Optional[str] = ..., message_ids: _Optional[_Iterable[str]] = ..., wait_ms: _Optional[int] = ..., min_results: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+
+class GetResultsResponse(_message.Message):
+    __slots__ = ("results", "full")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    FULL_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[Result]
+    full: bool
+    def __init__(self, results: _Optional[_Iterable[_Union[Result, _Mapping]]] = ..., full: bool = ...) -> None: ...
+
+class Result(_message.Message):
+    __slots__ = ("message_id", "body", "content_type", "failure", "stored_ms")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    STORED_MS_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    body: bytes
+    content_type: str
+    failure: DeadLetter
+    stored_ms: int
+    def __init__(self, message_id: _Optional[str] = ..., body: _Optional[bytes] = ..., content_type: _Optional[str] = ..., failure: _Optional[_Union[DeadLetter, _Mapping]] = ..., stored_ms: _Optional[int] = ...) -> None: ...
+
+class ForgetResultsRequest(_message.Message):
+    __slots__ = ("group", "message_ids")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    message_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, group: _Optional[str] = ..., message_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ForgetResultsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class QueryAssignmentRequest(_message.Message):
     __slots__ = ("topic", "group", "client_id", "strategy", "broadcast")
@@ -1212,7 +1274,7 @@ class Backoff(_message.Message):
     def __init__(self, delays_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("name", "max_attempts", "backoff", "invisible_ms", "share_number", "start", "exclusive_owner", "fifo", "created_ms", "in_flight_max", "stop_on_failure", "lite_exclusive", "consume_enable", "subscription_expiry_ms", "snoozes_max", "dead_letter_expired")
+    __slots__ = ("name", "max_attempts", "backoff", "invisible_ms", "share_number", "start", "exclusive_owner", "fifo", "created_ms", "in_flight_max", "stop_on_failure", "lite_exclusive", "consume_enable", "subscription_expiry_ms", "snoozes_max", "dead_letter_expired", "results_keep_ms")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     BACKOFF_FIELD_NUMBER: _ClassVar[int]
@@ -1229,6 +1291,7 @@ class Group(_message.Message):
     SUBSCRIPTION_EXPIRY_MS_FIELD_NUMBER: _ClassVar[int]
     SNOOZES_MAX_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_KEEP_MS_FIELD_NUMBER: _ClassVar[int]
     name: str
     max_attempts: int
     backoff: Backoff
@@ -1245,7 +1308,8 @@ class Group(_message.Message):
     subscription_expiry_ms: int
     snoozes_max: int
     dead_letter_expired: bool
-    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., invisible_ms: _Optional[int] = ..., share_number: _Optional[int] = ..., start: _Optional[_Union[StartPosition, _Mapping]] = ..., exclusive_owner: bool = ..., fifo: bool = ..., created_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., stop_on_failure: bool = ..., lite_exclusive: bool = ..., consume_enable: bool = ..., subscription_expiry_ms: _Optional[int] = ..., snoozes_max: _Optional[int] = ..., dead_letter_expired: bool = ...) -> None: ...
+    results_keep_ms: int
+    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., invisible_ms: _Optional[int] = ..., share_number: _Optional[int] = ..., start: _Optional[_Union[StartPosition, _Mapping]] = ..., exclusive_owner: bool = ..., fifo: bool = ..., created_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., stop_on_failure: bool = ..., lite_exclusive: bool = ..., consume_enable: bool = ..., subscription_expiry_ms: _Optional[int] = ..., snoozes_max: _Optional[int] = ..., dead_letter_expired: bool = ..., results_keep_ms: _Optional[int] = ...) -> None: ...
 
 class Subscription(_message.Message):
     __slots__ = ("topic", "filter", "mode", "share_number")

@@ -60,6 +60,16 @@ class BrokerStub(object):
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.SettleRequest.SerializeToString,
                 response_deserializer=popmq_dot_v1_dot_popmq__pb2.SettleResponse.FromString,
                 _registered_method=True)
+        self.GetResults = channel.unary_unary(
+                '/popmq.v1.Broker/GetResults',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.GetResultsRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.GetResultsResponse.FromString,
+                _registered_method=True)
+        self.ForgetResults = channel.unary_unary(
+                '/popmq.v1.Broker/ForgetResults',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.ForgetResultsRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.ForgetResultsResponse.FromString,
+                _registered_method=True)
         self.QueryAssignment = channel.unary_unary(
                 '/popmq.v1.Broker/QueryAssignment',
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.QueryAssignmentRequest.SerializeToString,
@@ -192,7 +202,7 @@ class BrokerServicer(object):
 
     def Ack(self, request, context):
         """Finishes deliveries: an acked message never comes back to this group. Errors: GROUP_NOT_FOUND,
-        INVALID_FIELD; per entry: INVALID_HANDLE, HANDLE_LAPSED.
+        INVALID_FIELD, with results STORAGE_FULL; per entry: INVALID_HANDLE, HANDLE_LAPSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -209,6 +219,23 @@ class BrokerServicer(object):
     def Settle(self, request, context):
         """Ends deliveries and sends messages in one commit: all of it, or nothing. The first problem refuses the whole
         request, and `field` of the error names the entry at fault. Errors: those of Send, Ack and ChangeInvisibleTime.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetResults(self, request, context):
+        """The results of messages for a group that keeps them: what an Ack or a Settle gave, or why the message became a dead
+        letter. Waits up to `wait_ms` while fewer than `min_results` are there. Errors: GROUP_NOT_FOUND, POLLING_FULL,
+        INVALID_FIELD (also: the group keeps no results).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetResults(self, request, context):
+        """Forgets results: GetResults finds them no more. One that is stored later is found. Errors: GROUP_NOT_FOUND,
+        STORAGE_FULL, INVALID_FIELD (also: the group keeps no results).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -425,6 +452,16 @@ def add_BrokerServicer_to_server(servicer, server):
                     servicer.Settle,
                     request_deserializer=popmq_dot_v1_dot_popmq__pb2.SettleRequest.FromString,
                     response_serializer=popmq_dot_v1_dot_popmq__pb2.SettleResponse.SerializeToString,
+            ),
+            'GetResults': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetResults,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.GetResultsRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.GetResultsResponse.SerializeToString,
+            ),
+            'ForgetResults': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetResults,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.ForgetResultsRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.ForgetResultsResponse.SerializeToString,
             ),
             'QueryAssignment': grpc.unary_unary_rpc_method_handler(
                     servicer.QueryAssignment,
@@ -668,6 +705,60 @@ class Broker(object):
             '/popmq.v1.Broker/Settle',
             popmq_dot_v1_dot_popmq__pb2.SettleRequest.SerializeToString,
             popmq_dot_v1_dot_popmq__pb2.SettleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetResults(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Broker/GetResults',
+            popmq_dot_v1_dot_popmq__pb2.GetResultsRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.GetResultsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetResults(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Broker/ForgetResults',
+            popmq_dot_v1_dot_popmq__pb2.ForgetResultsRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.ForgetResultsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -13,6 +13,7 @@ from popmq._async.concurrency import at_exit
 from popmq._async.namespaces import AsyncNamespaces
 from popmq._async.pulling import AsyncPulling
 from popmq._async.requests import AsyncRequests
+from popmq._async.results import AsyncResults
 from popmq._async.settling import AsyncSettling
 from popmq._async.transport.wire import Wire
 from popmq._calls import pop_calls
@@ -44,7 +45,7 @@ else:
     send_calls = Later("popmq._calls.send_calls")
 
 
-class AsyncClient(AsyncSettling, AsyncPulling, AsyncRequests, AsyncNamespaces, AsyncClosing):
+class AsyncClient(AsyncSettling, AsyncPulling, AsyncRequests, AsyncResults, AsyncNamespaces, AsyncClosing):
     """A client of one broker. Threads may share it (an asynchronous one: the tasks of one event loop).
 
     It sends, reads and settles. Other calls are in its namespaces: `client.topics`, `client.groups`, …

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from popmq._async.consuming.parts import Parts
     from popmq._calls import settle_calls
     from popmq.message import Delivery, Send, SendReceipt
-    from popmq.outcome import InvisibleTimeResult
+    from popmq.outcome import InvisibleTimeResult, Result
 else:
     _message = Later("popmq.message")
     settle_calls = Later("popmq._calls.settle_calls")
@@ -35,13 +35,27 @@ class AsyncSettling:
     _parts: Parts
 
     async def ack(
-        self, deliveries: Handle | Iterable[Handle], *, group: str = "", timeout: Duration | None = None
+        self,
+        deliveries: Handle | Iterable[Handle],
+        *,
+        results: Result | Iterable[Result | None] = (),
+        group: str = "",
+        timeout: Duration | None = None,
     ) -> None:
         """Acks deliveries: their group does not get them again. Handles that are strings need the `group`.
 
-        Raises HandleLapsed; LeaseLost if it is not known whether it is done; PartlyRefused if some of many are refused.
+        `results`: one for each delivery, or None for one without; kept for `result`, in the same commit. Together they
+        are those of one request (15 MiB), and the deliveries are of one group, which keeps results.
+        Raises HandleLapsed; LeaseLost if it is not known whether it is done; PartlyRefused if some of many are refused;
+        InvalidField for results in a group that keeps none, or that are too large: nothing is done then.
         """
-        await self._settle(deliveries, group, "ack", lambda handle: handle, pop_calls.ack, timeout)
+        build = pop_calls.ack
+        if results:
+            deliveries = pop_calls.listed(deliveries)
+            given = settle_calls.result_rows(settle_calls.listed_results(results, len(deliveries)))
+            group = pop_calls.one_group(deliveries, group)
+            build = functools.partial(pop_calls.ack, results=given)
+        await self._settle(deliveries, group, "ack", lambda handle: handle, build, timeout)
 
     @overload
     async def extend(  # type: ignore[overload-overlap]  # a str is an iterable too
@@ -189,6 +203,7 @@ class AsyncSettling:
         delay: Duration | None = None,
         uncounted: bool = False,
         reason: str = "",
+        results: Result | Iterable[Result | None] = (),
         group: str = "",
         timeout: Duration | None = None,
     ) -> list[SendReceipt]:
@@ -196,10 +211,11 @@ class AsyncSettling:
 
         `release`, `reject`: deliveries that end otherwise in the same commit, as `release` and `reject` say of `delay`,
         `uncounted` and `reason`. All are of one group (1–4,096, of which 500 may be released or 250 rejected), and all
-        messages together are those of one request (4,096, 15 MiB). A repeat whose first answer was lost is done once.
+        messages together are those of one request (4,096, 15 MiB). `results`: as in `ack`, of `deliveries`. A repeat
+        whose first answer was lost is done once.
         Raises HandleLapsed, whose `field` names the delivery; TopicNotFound, InvalidField, StorageFull, RateLimited,
         …: nothing is done then; Unsupported behind an engine without the capability `settle`; DeadlineExceeded if it is
-        not known whether it is done; TypeError for a value that is no delivery or no popmq.Send.
+        not known whether it is done; TypeError for a value that is no delivery, popmq.Send or popmq.Result.
         """
         acks, released, rejected = map(pop_calls.listed, (deliveries, release, reject))
         group = pop_calls.one_group([*acks, *released, *rejected], group)
@@ -207,7 +223,8 @@ class AsyncSettling:
         changes += [pop_calls.reject(pop_calls.handle_of(each), reason) for each in rejected]
         numbering = self._parts.numbering
         given = [settle_calls.forwarded(each, numbering.message_id) for each in settle_calls.listed_sends(sends)]
-        call = settle_calls.settle(group, [*map(pop_calls.handle_of, acks)], changes, given, numbering)
+        kept = settle_calls.listed_results(results, len(acks)) if results else ()
+        call = settle_calls.settle(group, [*map(pop_calls.handle_of, acks)], changes, given, numbering, kept)
         with contextlib.ExitStack() as spans:
             spans.enter_context(self._wire.telemetry.settling("settle", group, len(acks) + len(changes)))
             for topic, rows, _ in given:

@@ -103,7 +103,7 @@ def get_topic(name: str) -> Call[Topic]:
 
 
 def list_topics(dead_letter_topics: bool) -> Call[list[Topic]]:
-    """All topics; the %DLQ% ones when asked for."""
+    """All topics; the %DLQ% and %RESULT% ones when asked for."""
     return Call(
         "Admin.ListTopics",
         pb.ListTopicsRequest(dead_letter_topics=dead_letter_topics),
@@ -258,6 +258,7 @@ def _group_row(group: Group) -> pb.Group:
         else ms(group.subscription_expiry),
         dead_letter_expired=group.dead_letter_expired,
         snoozes_max=None if group.snoozes_max in (0, _DEFAULT.snoozes_max) else group.snoozes_max,
+        results_keep_ms=ms(group.results_keep),
     )
 
 
@@ -279,6 +280,7 @@ def _read_group(row: pb.Group) -> Group:
         row.subscription_expiry_ms / 1000,
         row.snoozes_max,
         row.dead_letter_expired,
+        row.results_keep_ms / 1000,
     )
 
 

@@ -111,8 +111,8 @@ def repeated(call: Call[Popped]) -> Call[Popped]:
 # ── Ack, ChangeInvisibleTime ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def ack(group: str, handles: Sequence[str]) -> Call[list[Any]]:
-    """Finishes deliveries; reads None or the error of each."""
+def ack(group: str, handles: Sequence[str], results: Sequence[pb.DeliveryResult] = ()) -> Call[list[Any]]:
+    """Finishes deliveries, with results of some; reads None or the error of each."""
     count = len(handles)
 
     def read(reply: pb.AckResponse, retried: bool) -> list[PopMQError | None]:
@@ -120,7 +120,7 @@ def ack(group: str, handles: Sequence[str]) -> Call[list[Any]]:
             return [None] * count
         return [_outcome(result, None, retried) for result in reply.results]
 
-    return Call("Broker.Ack", pb.AckRequest(group=group, handles=handles), read, "settle")
+    return Call("Broker.Ack", pb.AckRequest(group=group, handles=handles, results=results), read, "settle")
 
 
 def extend(handle: str, invisible: Duration) -> pb.InvisibleTimeChange:

@@ -102,6 +102,9 @@ class _Acked:
     def reply(self, delivery: Delivery, message: Message | Body) -> Any:
         raise RuntimeError("this is a reply: send a new request")
 
+    def give(self, delivery: Delivery, result: Any) -> None:
+        raise RuntimeError("this is a reply, which is acked already: it has no result")
+
     def forward(self, delivery: Delivery, send: Send) -> None:
         raise RuntimeError("this is a reply, which is acked already: send what follows from it")
 

@@ -53,6 +53,9 @@ class Settling(Protocol):
     def forwarded(self, send: Send) -> Any:
         """What `Acked.sends` takes. Raises InvalidField; RuntimeError where an ack sends nothing."""
 
+    def given(self, result: Any) -> Any:
+        """What `Acked.result` takes. Raises TypeError, InvalidField; RuntimeError where an ack gives none."""
+
 
 def outcome_of(error: BaseException | None) -> Outcome:
     """No error: acked. A failed handler: released with backoff, and the error's text as reason. A handler that was
@@ -97,8 +100,9 @@ class Guard:
         self._lease = lease
         self._since = since
         self._reply = reply
-        #: What deliveries forward, until they are settled. None: no delivery does.
+        #: What deliveries forward, and their results, until they are settled. None: no delivery has any.
         self._forwards: WeakKeyDictionary[Delivery, list[Any]] | None = None
+        self._results: WeakKeyDictionary[Delivery, Any] | None = None
 
     def __deepcopy__(self, memo: object) -> None:
         """None: a copy of a delivery, such as dataclasses.asdict makes, has no guard, like a pickled one."""
@@ -151,15 +155,24 @@ class Guard:
             )
         self._keep(delivery, rows)
 
+    def give(self, delivery: Delivery, result: Any) -> None:
+        """Keeps a result until the delivery is acked; the last one counts."""
+        _check_program()
+        given = self._settling.given(result)
+        if self._results is None:
+            self._results = WeakKeyDictionary()
+        self._results[delivery] = given
+
     def _keep(self, delivery: Delivery, rows: Any) -> None:
         if self._forwards is None:
             self._forwards = WeakKeyDictionary()
         self._forwards.setdefault(delivery, []).append(rows)
 
     def _with_forwards(self, delivery: Delivery, outcome: Outcome) -> Outcome:
-        """The outcome with what the delivery forwards; only an ack sends it."""
+        """The outcome with what the delivery forwards, and its result; only an ack has them."""
         sends = self._forwards.pop(delivery, None) if self._forwards is not None else None
-        return Acked(tuple(sends)) if sends and isinstance(outcome, Acked) else outcome
+        result = self._results.pop(delivery, None) if self._results is not None else None
+        return Acked(tuple(sends or ()), result) if (sends or result) and isinstance(outcome, Acked) else outcome
 
     def reply(self, delivery: Delivery, message: Message | Body) -> Any:
         """`reply` of the client; that of an AsyncClient is awaited by the handler."""

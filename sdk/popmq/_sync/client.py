@@ -19,6 +19,7 @@ from popmq._sync.concurrency import at_exit
 from popmq._sync.namespaces import Namespaces
 from popmq._sync.pulling import Pulling
 from popmq._sync.requests import Requests
+from popmq._sync.results import Results
 from popmq._sync.settling import Settling
 from popmq._sync.transport.wire import Wire
 from popmq._transport.connection import Transport, connection
@@ -45,7 +46,7 @@ else:
     send_calls = Later("popmq._calls.send_calls")
 
 
-class Client(Settling, Pulling, Requests, Namespaces, Closing):
+class Client(Settling, Pulling, Requests, Results, Namespaces, Closing):
     """A client of one broker. Threads may share it (an asynchronous one: the tasks of one event loop).
 
     It sends, reads and settles. Other calls are in its namespaces: `client.topics`, `client.groups`, …

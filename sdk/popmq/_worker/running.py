@@ -29,7 +29,7 @@ from popmq._worker.threads import CallingThread
 from popmq.config import ConsumeOptions
 from popmq.errors import FilterConflict, InvalidField, PopMQError
 from popmq.message import Delivery, Send
-from popmq.outcome import BadPayload, Reject, RetryLater, Snooze
+from popmq.outcome import BadPayload, Reject, Result, RetryLater, Snooze
 from popmq_http2.elapsed import monotonic
 
 #: Seconds of work that may be held ahead.
@@ -226,9 +226,14 @@ class Run:
         begun: list[Hooks] = []
         try:
             result = await _called(handler, delivery, thread, self._middleware, begun)
-            if sends := sends_in(result, handler.name):
-                for each in sends:
-                    delivery.forward(*each.messages, topic=each.topic)
+            if given := given_in(result, handler.name):
+                for each in given:
+                    if isinstance(each, Send):
+                        delivery.forward(*each.messages, topic=each.topic)
+                        continue
+                    delivery._guarded().give(delivery, each)
+                    if each.body and requests.wants_reply(delivery):
+                        await self._reply(delivery, each.body)
             elif result is not None and requests.wants_reply(delivery):
                 await self._reply(delivery, result)
         except Exception as raised:
@@ -257,16 +262,18 @@ class Run:
                 log.warning("the refusal of request %s could not be sent: %s", delivery.message_id, refused)
 
 
-def sends_in(result: Any, name: str) -> Sequence[Send]:
-    """What a handler returned to be sent with the ack: a Send, or a list of them. Raises TypeError for a mixed one."""
-    if isinstance(result, Send):
+def given_in(result: Any, name: str) -> Sequence[Send | Result]:
+    """What a handler returned for its ack: Sends, a Result, or a list of them. Raises TypeError for a mixed one."""
+    if isinstance(result, Send | Result):
         return [result]
     if not isinstance(result, list | tuple | set | frozenset):
         return ()
-    sends = [each for each in result if isinstance(each, Send)]
-    if sends and len(sends) < len(result):
-        raise TypeError(f"{name} returned popmq.Send objects and others in one {type(result).__name__}")
-    return sends
+    given = [each for each in result if isinstance(each, Send | Result)]
+    if given and len(given) < len(result):
+        raise TypeError(f"{name} returned popmq.Send or popmq.Result objects and others in one {type(result).__name__}")
+    if sum(isinstance(each, Result) for each in given) > 1:
+        raise TypeError(f"{name} returned several popmq.Result objects: a message has one result")
+    return given
 
 
 async def _cut_off(client: AsyncClient) -> None:

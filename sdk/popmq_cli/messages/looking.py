@@ -1,4 +1,4 @@
-"""`popmq message`, `popmq peek` and `popmq sessions`: read-only views of messages and clients."""
+"""`popmq message`, `popmq result`, `popmq peek` and `popmq sessions`: views of messages and clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 import popmq
 from popmq_cli.shared import exits, visible
-from popmq_cli.shared.asking import MOMENT, asks, filter_options
+from popmq_cli.shared.asking import DURATION, MOMENT, asks, filter_options
 from popmq_cli.shared.completing import groups, topics
 from popmq_cli.shared.moments import moment
 from popmq_cli.shared.output import Output, Row, heading, show_body
@@ -54,6 +54,43 @@ def message(
         sys.exit(exits.REFUSED)
     elif found.more:
         output.note(f"there may be more: --until {found.deliveries[-1].stored.isoformat()}")
+
+
+@click.command()
+@click.argument("group", shell_complete=groups)
+@click.argument("message_ids", nargs=-1, required=True, metavar="MESSAGE_ID...")
+@click.option("--wait", type=DURATION, default="0s", help="Wait so long for all of them.  [default: 0s]")
+@click.option("--forget", is_flag=True, help="Forget them instead.")
+@asks
+def result(
+    client: popmq.Client, output: Output, group: str, message_ids: tuple[str, ...], wait: float, forget: bool
+) -> None:
+    """Show the result of a message for GROUP, or wait for it.
+
+    A group that keeps results (popmq group update GROUP --results-keep 1h) has what handlers gave with their acks, and
+    why messages became dead letters.
+
+    \b
+    Examples:
+      popmq result adder 0f3a-1
+      popmq result adder 0f3a-1 0f3a-2 --wait 10s --json
+      popmq result adder 0f3a-1 --forget
+    """
+    if forget:
+        client.forget_results(message_ids, group)
+        output.note(f"{len(message_ids)} results of {group} are forgotten")
+        return
+    found = client.results(message_ids, group, wait)
+    if output.as_json:
+        output.objects([*found.values()])
+    for each in found.values() if not output.as_json else ():
+        how = f"failed after {each.attempts} attempts" if each.failed else each.content_type
+        parts = each.message_id, how, f"stored {moment(each.stored_ms)}"
+        click.secho(visible.line(" · ".join(filter(None, parts))), fg="red" if each.failed else "cyan")
+        show_body(each.reason.encode() if each.failed else each.body)
+    if missing := [each for each in message_ids if each not in found]:
+        output.note(f"no result of {group}: {' '.join(missing)}")
+        sys.exit(exits.REFUSED)
 
 
 @click.command()

@@ -66,13 +66,25 @@ def why(client: popmq.Client, output: Output, message_id: str, topic: str, group
     if output.as_json:
         output.objects(lives)
         return
+    results: dict[str, popmq.Result | None] = {}
     for number, life in enumerate(lives):
         if number:
             click.echo()
-        _show(message_id, life)
+        for each in life.groups:
+            if each.group not in results:
+                results[each.group] = _result(client, message_id, each.group)
+        _show(message_id, life, results)
 
 
-def _show(message_id: str, life: popmq.MessageLife) -> None:
+def _result(client: popmq.Client, message_id: str, group: str) -> popmq.Result | None:
+    """The result of a message for a group, if it keeps results, and the caller may see them."""
+    try:
+        return client.results([message_id], group).get(message_id)
+    except popmq.PopMQError:
+        return None
+
+
+def _show(message_id: str, life: popmq.MessageLife, results: dict[str, popmq.Result | None]) -> None:
     place = f"queue {life.queue} offset {life.offset}" if life.place == "stored" else life.place
     click.echo(f"{click.style(visible.line(message_id), bold=True)} in {click.style(life.topic, bold=True)}, {place}")
     click.echo(f"  stored {exact(life.stored_ms)}{f', due {exact(life.due_ms)}' if life.due_ms else ''}")
@@ -80,6 +92,9 @@ def _show(message_id: str, life: popmq.MessageLife) -> None:
         click.echo("  no group reads this topic")
     for group in life.groups:
         _show_group(group)
+        if (result := results[group.group]) is not None:
+            what = "failed" if result.failed else f"{len(result.body):,} bytes {result.content_type}".rstrip()
+            click.echo(f"  its result, stored {exact(result.stored_ms)}: {visible.line(what)}")
 
 
 def _show_group(life: popmq.GroupLife) -> None:

@@ -29,6 +29,7 @@ CAPABILITY_OF = {
     "lite_exclusive": "lite",
     "snoozes_max": "snooze",
     "dead_letter_expired": "ttl",
+    "results_keep": "results",
 }
 #: Lists are read up to this many rows: more are counted by their totals.
 ROWS = 4096

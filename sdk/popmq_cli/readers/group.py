@@ -83,6 +83,12 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Messages whose ttl is over become dead letters.  [default: they are dropped]",
         ),
         click.option(
+            "--results-keep",
+            type=DURATION,
+            metavar="DURATION",
+            help="How long results of its messages are kept; 0s: not at all, and what is kept goes.  [default: 0s]",
+        ),
+        click.option(
             "--filter", "tags", multiple=True, metavar="TOPIC=TAGS", help='Only these: "orders=a || b"; * = all.'
         ),
         click.option("--sql", "sqls", multiple=True, metavar="TOPIC=SQL92", help='Only these: "orders=amount > 100".'),
@@ -129,6 +135,7 @@ def update(client: popmq.Client, output: Output, name: str, **given: Any) -> Non
       popmq group update billing --filter "orders=paid || refunded"
       popmq group update billing --filter "orders=*"
       popmq group update billing --no-consume-enable
+      popmq group update billing --results-keep 1h
     """
     filters = _filters(given)
     changed = client.groups.update(name, **_settings(given))
@@ -228,6 +235,7 @@ def _fields(group: popmq.Group) -> dict[str, Any]:
         "expiry": f"{seconds(group.subscription_expiry)} without a read" if group.subscription_expiry else "never",
         "snoozes": f"at most {group.snoozes_max:,} of a message" if group.snoozes_max else "–",
         "expired messages": "dead letters" if group.dead_letter_expired else "dropped",
+        "results": f"kept {seconds(group.results_keep)}" if group.results_keep else "not kept",
         "created": moment(group.created_ms),
     }
 

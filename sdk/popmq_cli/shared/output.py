@@ -160,8 +160,8 @@ def _least(columns: Sequence[str], rows: Sequence[Sequence[str]], index: int, na
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON knows it. A message's body is text under `body`, or base64 under `body_base64`."""
-    if isinstance(value, popmq.Delivery | popmq.Message):
+    """A value as JSON knows it. The body of a message or result is text under `body`, or base64 under `body_base64`."""
+    if isinstance(value, popmq.Delivery | popmq.Message | popmq.Result):
         return _plain_message(value)
     if isinstance(value, popmq.MessagePreview):
         return _plain_preview(value)
@@ -181,7 +181,7 @@ def told(error: errors.PopMQError) -> dict[str, Any]:
     return {name: getattr(error, name) for name in ("message", "code", "field", "action", "retryable")}
 
 
-def _plain_message(delivery: popmq.Delivery | popmq.Message) -> dict[str, Any]:
+def _plain_message(delivery: popmq.Delivery | popmq.Message | popmq.Result) -> dict[str, Any]:
     raw = delivery.body.encode() if isinstance(delivery.body, str) else bytes(delivery.body)
     body = text_of(raw)
     fields = {

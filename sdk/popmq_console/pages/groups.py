@@ -109,6 +109,7 @@ async def change(ask: Ask) -> Outcome:
         backoff=backoff or None,
         invisible=ask.given("invisible") or None,
         in_flight_max=ask.number("in_flight_max", 1),
+        results_keep=ask.given("results_keep") or None,
         stop_on_failure=bool(ask.given("stop_on_failure")),
     )
     return Outcome(f"The settings of {name} are changed.", page_of(name))

@@ -54,6 +54,11 @@ SNOOZE = Capability(
     "release with a delay, and more attempts for the group",
 )
 TTL = Capability("ttl", "messages that expire", "let the consumer skip messages that are too old")
+RESULTS = Capability(
+    "results",
+    "results of messages",
+    "a message with the result, to a topic that the caller reads (`client.request` does so)",
+)
 END_LEASE = Capability("end_lease", "ending a lease early", "wait for its deadline")
 LIST_DELAYED = Capability("list_delayed", "lists of delayed messages", "GetStats counts them")
 LIST_TRANSACTIONS = Capability("list_transactions", "lists of half messages", "GetStats counts them")
@@ -113,6 +118,7 @@ CAPABILITIES = {
         SETTLE,
         SNOOZE,
         TTL,
+        RESULTS,
         END_LEASE,
         LIST_DELAYED,
         LIST_TRANSACTIONS,

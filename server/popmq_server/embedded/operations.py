@@ -268,6 +268,24 @@ class LookUpPiece(Query[LookedUpPiece], Own["LookUpPiece"]):
     below: int | None = None
 
 
+class SomeResults(NamedTuple):
+    """`rows`: as those of ResultsFound. `done`: how many of the ids were looked at. `full`: the limit of bytes was
+    reached.
+    """
+
+    rows: list[tuple[bytes, int, str]]
+    done: int
+    full: bool
+
+
+class ResultsPiece(Query[SomeResults], Own["ResultsPiece"], entries="message_ids"):
+    """Some results that are there; each id once."""
+
+    group: str
+    message_ids: tuple[str, ...]
+    bytes_max: int
+
+
 class PeekedPiece(NamedTuple):
     """`rows` as those of Popped. `begins`: nothing was found yet, but the search is not complete: continue there."""
 
@@ -341,6 +359,7 @@ EveryOwn = (
     | NextRenewal
     | PeekPiece
     | RedrivePiece
+    | ResultsPiece
     | StoreState
     | Sweep
     | TermsOf

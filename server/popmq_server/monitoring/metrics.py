@@ -137,7 +137,9 @@ class Metrics:
         self.commit_commands = histogram_of_store("commit_commands", "Commands in one commit batch", _SIZES)
         self.commit_seconds = histogram_of_store("commit_seconds", "Time of one commit, fsync included", _SECONDS)
         self.fsyncs = counter_of_store("fsyncs", "Commits that were synced to disk")
-        self.waiters = Gauge("popmq_waiters", "Parked calls: long polls and WaitAvailable", registry=self.registry)
+        self.waiters = Gauge(
+            "popmq_waiters", "Parked calls: long polls, WaitAvailable and waits for results", registry=self.registry
+        )
         #: Whether commits are counted, and each is followed by an fsync.
         self.has_store, self.synced = False, False
         ProcessCollector(registry=self.registry)

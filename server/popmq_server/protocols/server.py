@@ -44,6 +44,7 @@ from popmq_server.protocols.native.operating import OperatingService, OrderingSe
 from popmq_server.protocols.native.pending import ScheduleService, TimingService
 from popmq_server.protocols.native.producer_stream import SessionService
 from popmq_server.protocols.native.pulling import PullingService
+from popmq_server.protocols.native.results import ResultService
 from popmq_server.protocols.native.settling import SettlingService
 from popmq_server.protocols.native.sinks import StagingService
 from popmq_server.protocols.probes import HEALTH, REFLECTIONS, HealthService, Reflection, reflection_v1
@@ -119,6 +120,7 @@ class Server:
             TimingService(served, metrics),
             ScheduleService(served),
             SettlingService(served, traffic, metrics),
+            ResultService(served, traffic, metrics),
             StagingService(served, traffic, metrics),
             InspectionService(served, traffic, metrics),
             SessionService(served, metrics),

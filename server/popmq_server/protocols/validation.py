@@ -11,11 +11,13 @@ from popmq_server.values.message import (
     DEAD_LETTER_PREFIX,
     GIVE_UP_TOPIC,
     GROUP_NAME_MAX,
+    RESULT_PREFIX,
     RETRY_PREFIX,
     TOPIC_NAME_MAX,
     check_name,
     check_text,
     dead_letter_topic,
+    results_topic,
 )
 
 #: Entries of one request.
@@ -26,12 +28,14 @@ CLIENT_ID_BYTES_MAX = 128
 
 
 def topic_name(name: str, field: str = "topic") -> str:
-    """Validates a topic's name; names of dead-letter topics are valid too.
+    """Validates a topic's name; names of topics for dead letters and results are valid too.
 
     Retry topics are not popped by name: a Pop of their topic delivers their entries.
     """
     if name.startswith(DEAD_LETTER_PREFIX):
         return dead_letter_topic(check_name(name.removeprefix(DEAD_LETTER_PREFIX), field, GROUP_NAME_MAX))
+    if name.startswith(RESULT_PREFIX):
+        return results_topic(check_name(name.removeprefix(RESULT_PREFIX), field, GROUP_NAME_MAX))
     return check_name(name, field, TOPIC_NAME_MAX)
 
 
@@ -65,6 +69,12 @@ def sent_name(name: str) -> str:
             f"{topic_name(name)!r} is a dead-letter topic: only the broker writes to it",
             field="topic",
             action="send to the topic that the message is for",
+        )
+    if name.startswith(RESULT_PREFIX):
+        raise invalid(
+            f"{topic_name(name)!r} has the results of a group: only the broker writes to it",
+            field="topic",
+            action="give the result with the ack of the message",
         )
     return topic_name(name)
 

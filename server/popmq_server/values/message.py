@@ -34,6 +34,8 @@ KEY_BYTES_MAX = 128
 PROPERTIES_MAX = 128
 PROPERTIES_BYTES_MAX = 64 << 10
 REASON_BYTES_MAX = 4 << 10
+RESULT_BYTES_MAX = 256 << 10
+CONTENT_TYPE_BYTES_MAX = 64
 MESSAGE_GROUP_BYTES_MAX = 64
 PRIORITY_MAX = 1023
 BORN_HOST_BYTES_MAX = 256
@@ -50,6 +52,9 @@ _NAME = re.compile(r"[A-Za-z0-9_.\-]+\Z")
 _LITE_NAME = re.compile(r"[A-Za-z0-9_\-]+\Z")
 DEAD_LETTER_PREFIX = "%DLQ%"
 RETRY_PREFIX = "%RETRY%"
+RESULT_PREFIX = "%RESULT%"
+#: The LITE topic of replies, and the property of a request that says so before its lite topic (docs/requests.md).
+REPLIES, REPLY_TO = "popmq-replies", "popmq_reply_to"
 #: The topic of half messages that were given up after all checks; RocketMQ uses the same name.
 GIVE_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
@@ -239,6 +244,11 @@ def check_range(value: int, field: str, low: int, high: int, default: int | None
 def dead_letter_topic(group: str) -> str:
     """The name of the dead letter topic of a group."""
     return DEAD_LETTER_PREFIX + group
+
+
+def results_topic(group: str) -> str:
+    """The name of the topic with the results of a group."""
+    return RESULT_PREFIX + group
 
 
 def check_messages_total(count: int, total_bytes: int, count_max: int, bytes_max: int) -> None:

@@ -7,7 +7,7 @@ them as JSON or packed numbers (row_formats.py).
 from typing import NamedTuple
 
 from popmq_server.values.ids import GroupId, TopicId
-from popmq_server.values.message import DEAD_LETTER_PREFIX
+from popmq_server.values.message import DEAD_LETTER_PREFIX, RESULT_PREFIX
 
 #: Leased messages of a group in one queue, for ordinary pops.
 IN_FLIGHT_MAX = 10_000
@@ -54,6 +54,11 @@ class Topic(NamedTuple):
         return self.name.startswith(DEAD_LETTER_PREFIX)
 
     @property
+    def is_own(self) -> bool:
+        """Whether only the broker writes to it: a dead letter topic, or one of results."""
+        return self.name.startswith((DEAD_LETTER_PREFIX, RESULT_PREFIX))
+
+    @property
     def in_order(self) -> bool:
         """Whether message groups keep their order: a lite topic is one message group."""
         return self.type == "FIFO" or self.parent_id > 0
@@ -80,6 +85,7 @@ class Group(NamedTuple):
     created_ms: int
     snoozes_max: int = SNOOZES_MAX
     dead_letter_expired: bool = False
+    results_keep_ms: int = 0  # how long results are kept; 0 = not at all
 
     def backoff_ms(self, attempts: int) -> int:
         """The delay before the next attempt, after `attempts` of them (at least 1); the last of `delays_ms` repeats."""

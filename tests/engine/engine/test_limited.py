@@ -54,6 +54,10 @@ SETTINGS: dict[str, tuple[Command[object], ...]] = {
     "in_flight_max": (replace(GROUP, in_flight_max=1), ask.UpdateGroup("g", {"in_flight_max": 1})),
     "stop_on_failure": (replace(GROUP, stop_on_failure=True), ask.UpdateGroup("g", {"stop_on_failure": True})),
     "exclusive_owner": (replace(GROUP, exclusive_owner=True), ask.UpdateGroup("g", {"exclusive_owner": True})),
+    "results": (
+        replace(GROUP, results_keep_ms=60_000),
+        ask.UpdateGroup("g", {"results_keep_ms": 60_000}),
+    ),
     "subscription_expiry": (
         replace(GROUP, subscription_expiry_ms=1),
         ask.UpdateGroup("g", {"subscription_expiry_ms": 1}),

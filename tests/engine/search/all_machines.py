@@ -5,6 +5,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 from tests.engine.search.machines import Aged, Everything, Forgetful, Moved, Ordered, Plain, Sinks, Timed
 from tests.engine.search.sides.machine_full import Full
 from tests.engine.search.sides.machine_lites import LiteLives
+from tests.engine.search.sides.machine_results import Results
 from tests.engine.search.sides.machine_schedules import Scheduled
 
 #: Machines, and how many examples of each are searched when time is short.
@@ -18,6 +19,7 @@ MACHINES: dict[type[RuleBasedStateMachine], int] = {
     Forgetful: 12,
     Aged: 8,
     LiteLives: 15,
+    Results: 15,
     Scheduled: 4,
     Full: 4,
 }

@@ -2,7 +2,7 @@
 
 One model (model.py) of all that the engine knows, and a machine for each side from which it is searched: machines.py.
 Lite topics have a model and a machine of their own: model_lites.py, machine_lites.py. So has a map that is nearly full:
-full_map.py, machine_full.py.
+full_map.py, machine_full.py. Results have a dict as their model: machine_results.py.
 The long search over all of them is `make search` (searching.py).
 """
 

@@ -75,7 +75,22 @@ async def test_a_request_without_a_reply_times_out_and_a_late_reply_is_dropped(
         asked = asyncio.ensure_future(client.request(ASK, "in time"))
         await client.reply(await next_of(client), "now")
         assert (await asked).text() == "now"
-    assert "a reply came after its request had timed out" in caplog.text
+    assert "a reply came after its request had ended" in caplog.text
+
+
+async def test_a_request_that_became_a_dead_letter_fails_at_once(client: Any) -> None:
+    asked = asyncio.ensure_future(client.request(ASK, "?", timeout=600.0))
+    await client.reject(await next_of(client), "no such article")
+    with pytest.raises(errors.RequestFailed, match="dead letter of group billing after 1 attempts: no such article"):
+        await asked
+
+
+async def test_a_request_without_attempts_left_fails_at_once(client: Any) -> None:
+    await client.groups.update(GROUP, max_attempts=1)
+    asked = asyncio.ensure_future(client.request(ASK, "?", timeout=600.0))
+    await client.release(await next_of(client), reason="the catalog does not answer")
+    with pytest.raises(errors.RequestFailed, match="the catalog does not answer"):
+        await asked
 
 
 async def test_a_message_that_asked_for_no_reply_cannot_be_answered(client: Any) -> None:

@@ -1,6 +1,7 @@
 """Handlers that return what they send: it is sent in the commit of the ack."""
 
 import runpy
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +91,64 @@ def test_the_example_has_each_order_once_in_each_topic(popmq_broker: Broker) -> 
         rows = client.messages.browse(topic, order="oldest", max_messages=100).deliveries
         assert sorted(row.json()["id"] for row in rows) == [*range(20)]
     assert rows[0].json()["total"] == 10
+
+
+# ── Results ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def kept(broker: Broker, function: Any, *messages: Any) -> tuple[list[str], dict[str, popmq.Result]]:
+    """How the messages of a worker ended, and their results."""
+    client = broker.client()
+    client.groups.create("billing", results_keep="1h")
+    ended = worked(broker, function, *messages)
+    ids = [row.message_id for row in client.messages.browse("orders", order="oldest").deliveries]
+    return ended, client.results(ids, "billing")
+
+
+def test_the_result_that_a_handler_returns_is_kept(popmq_broker: Broker) -> None:
+    def count(text: str) -> popmq.Result:
+        return popmq.Result({"length": len(text)})
+
+    ended, results = kept(popmq_broker, count, "abc")
+    assert ended == [""]
+    assert [one.json() for one in results.values()] == [{"length": 3}]
+
+
+def test_a_handler_may_return_a_result_and_what_it_sends(popmq_broker: Broker) -> None:
+    async def both(text: str) -> list[Any]:
+        return [popmq.Send(OUT, text), popmq.Result(text)]
+
+    ended, results = kept(popmq_broker, both, "a")
+    assert (ended, texts(popmq_broker), [one.text() for one in results.values()]) == ([""], ["a"], ["a"])
+
+
+def test_two_results_of_one_message_are_a_failure(popmq_broker: Broker) -> None:
+    def twice(text: str) -> list[popmq.Result]:
+        return [popmq.Result(text), popmq.Result(text)]
+
+    ended, results = kept(popmq_broker, twice, "a")
+    assert (ended, results) == (["TypeError"], {})
+
+
+def test_a_rejected_message_has_a_failed_result(popmq_broker: Broker) -> None:
+    def refuse(text: str) -> None:
+        raise popmq.Reject("no stock")
+
+    _, results = kept(popmq_broker, refuse, "a")
+    assert [(one.failed, one.reason) for one in results.values()] == [(True, "no stock")]
+
+
+def test_the_example_of_results_answers_each_task(popmq_broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    example = runpy.run_path(str(EXAMPLE.with_name("results.py")))
+    client = popmq_broker.client()
+    client.topics.create("sums")
+    client.groups.create("adder", results_keep="1h")
+    caller = threading.Thread(target=example["ask"], args=[client])
+    caller.start()
+    while caller.is_alive():
+        popmq_broker.work(example["worker"])
+        caller.join(0.05)
+    printed = capsys.readouterr().out
+    assert "{'sum': 3}" in printed
+    assert "{'sum': 12}" in printed
+    assert "there is nothing to add" in printed

@@ -55,7 +55,7 @@ ALLOWED = {
     "other": LISTS + "Admin/GetTopic Admin/LookUp Admin/Browse",
     SENDS: LISTS + "Broker/Send Broker/Stage Broker/CommitBatch Broker/DropStages Broker/Recall Broker/EndTransaction "
     "Broker/Reschedule "
-    "Admin/GetTopic Admin/ListDelayed Admin/ListTransactions",
+    "Admin/GetTopic Admin/ListDelayed Admin/ListTransactions Broker/GetResults Broker/ForgetResults",
     READS: LISTS
     + "Broker/Pop Broker/Ack Broker/ChangeInvisibleTime Broker/QueryAssignment Broker/Heartbeat Broker/AttachOwner "
     "Broker/RenewOwner Broker/AckUpTo Broker/ReleaseOwner Broker/WaitAvailable Broker/Peek Broker/Pull "
@@ -63,7 +63,8 @@ ALLOWED = {
     "Admin/GetGroup Admin/GetStats Admin/SetFilter Admin/SetConsumeMode Admin/LookUp Admin/Browse Admin/ListLeases "
     "Admin/ListOwners Admin/ListSessions Admin/EndLease Admin/GetHistory Broker/Settle",
     RUNS: " ".join(name for name in METHODS if name.startswith("Admin/"))
-    + " Broker/Peek Broker/QueryOffsets Broker/ReleaseOwner Broker/Recall Broker/Reschedule Broker/EndTransaction",
+    + " Broker/Peek Broker/QueryOffsets Broker/ReleaseOwner Broker/Recall Broker/Reschedule Broker/EndTransaction "
+    "Broker/GetResults",
 }
 
 
@@ -232,7 +233,7 @@ def test_lists_show_only_rows_that_a_key_may_see(fresh: Guarded) -> None:
         )
 
     assert listed("nothing") == (set(), set(), set())
-    assert listed(SENDS) == ({"orders", "later"}, set(), set())
+    assert listed(SENDS) == ({"orders", "later", "%RESULT%billing"}, set(), set())
     assert listed(READS) == (
         {"orders", "feed"},
         {"billing", "readers"},

@@ -7,7 +7,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.values.handles import read_recall, recall_text
 from tests.wire.cases import HOUR_12, INT64, ODD_NAMES, Case, bad, out_of_range
 from tests.wire.stubs import GROUP, TOPIC
-from tests.wire.world import OTHER_TOPIC, SCHEDULE, STAGE, World, token, with_fields
+from tests.wire.world import OTHER_GROUP, OTHER_TOPIC, SCHEDULE, STAGE, World, token, with_fields
 
 #: Invalid filters.
 ODD_SQL = ["", " ", "a =", "a = 1 b", "a == 1", "'a", "/*", "a > 'x'", "1", "\0", "🦀", "(" * 8192, "a" * 16385]
@@ -36,7 +36,7 @@ def bad_names() -> Iterator[Case]:
             *("Broker/Pop", "Broker/Ack", "Broker/ChangeInvisibleTime", "Broker/QueryAssignment", "Broker/Heartbeat"),
             *("Broker/AttachOwner", "Broker/RenewOwner", "Broker/AckUpTo", "Broker/ReleaseOwner"),
             *("Broker/WaitAvailable", "Admin/SetFilter", "Admin/ListMessageGroups", "Admin/ResumeMessageGroup"),
-            *("Broker/Peek", "Broker/Settle", "Admin/EndLease"),
+            *("Broker/Peek", "Broker/Settle", "Broker/GetResults", "Broker/ForgetResults", "Admin/EndLease"),
         ],
         "group__name": ["Admin/CreateGroup", "Admin/UpdateGroup"],
         "name": ["Admin/GetTopic", "Admin/DeleteTopic", "Admin/PurgeTopic", "Admin/GetGroup", "Admin/DeleteGroup"],
@@ -300,6 +300,35 @@ def bad_settles() -> Iterator[Case]:
         ),
     ):
         yield bad(settle, code, field, sends=sends)
+
+
+def bad_results() -> Iterator[Case]:
+    """What an Ack or a Settle cannot give, and how results are not asked for."""
+    result, large = pb.DeliveryResult, b"x" * ((256 << 10) + 1)
+    for name in ("Broker/Ack", "Broker/Settle"):
+        for field, results in (
+            ("results", [result(), result(handle=1)]),
+            ("results[0].handle", [result(handle=1)]),
+            ("results[0].body", [result(body=large)]),
+            ("results[0].content_type", [result(content_type="text")]),
+            ("results[0].content_type", [result(content_type="text/" + "x" * 60)]),
+            ("results[0].content_type", [result(content_type="text/\n")]),
+        ):
+            yield bad(name, "INVALID_FIELD", field, handles=["x"], results=results)
+        yield bad(name, "INVALID_FIELD", "results[1].handle", handles=["x", "y"], results=[result(), result()])
+        much = [result(handle=at, body=large[:-1]) for at in range(65)]
+        yield bad(name, "INVALID_FIELD", "results", handles=["x"] * 65, results=much)
+    for name in ("Broker/GetResults", "Broker/ForgetResults"):
+        yield bad(name, "INVALID_FIELD", "message_ids", message_ids=[])
+        yield bad(name, "INVALID_FIELD", "message_ids", message_ids=["x"] * 4097)
+        yield bad(name, "INVALID_FIELD", "message_ids[1]", message_ids=["x", ""])
+        yield bad(name, "INVALID_FIELD", "message_ids[0]", message_ids=["x" * 129])
+        yield bad(name, "INVALID_FIELD", "group", group=OTHER_GROUP)
+    yield bad("Broker/GetResults", "INVALID_FIELD", "wait_ms", wait_ms=60_001)
+    yield bad("Broker/GetResults", "INVALID_FIELD", "min_results", min_results=4097)
+    yield bad("Broker/GetResults", "INVALID_FIELD", "max_bytes", max_bytes=(16 << 20) + 1)
+    yield bad("Admin/CreateGroup", "INVALID_FIELD", "group.results_keep_ms", group__results_keep_ms=59_999)
+    yield bad("Broker/Send", "INVALID_FIELD", "topic", topic=f"%RESULT%{GROUP}")
 
 
 def settle_send(topic: str, *messages: pb.Message) -> pb.SettleSend:

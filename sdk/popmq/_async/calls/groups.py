@@ -41,6 +41,7 @@ class AsyncGroupCalls(Namespace):
         subscription_expiry: Duration = DEFAULT_EXPIRY_S,
         snoozes_max: int = 1_000,
         dead_letter_expired: bool = False,
+        results_keep: Duration = 0.0,
         *,
         timeout: Duration | None = None,
     ) -> Group:
@@ -49,7 +50,7 @@ class AsyncGroupCalls(Namespace):
         `invisible`: the lease of a pop that names no length. `share_number` n ≥ 1: 1 + n clients share each queue.
         `start`: where the group begins in a topic, fixed when it first names the topic. `in_flight_max`: the maximum of
         leased messages in one queue. `fifo`, `stop_on_failure`, `lite_exclusive`, `consume_enable`,
-        `subscription_expiry`, `snoozes_max`, `dead_letter_expired`: see Group.
+        `subscription_expiry`, `snoozes_max`, `dead_letter_expired`, `results_keep`: see Group.
         Raises AlreadyExists, InvalidField, Unsupported.
         """
         group = Group(
@@ -68,6 +69,7 @@ class AsyncGroupCalls(Namespace):
             subscription_expiry=seconds_of(subscription_expiry, "subscription_expiry"),
             snoozes_max=snoozes_max,
             dead_letter_expired=dead_letter_expired,
+            results_keep=seconds_of(results_keep, "results_keep"),
         )
         return await self._wire.run(admin_calls.create_group(group), timeout=timeout)
 
@@ -92,10 +94,11 @@ class AsyncGroupCalls(Namespace):
         subscription_expiry: Duration | None = None,
         snoozes_max: int | None = None,
         dead_letter_expired: bool | None = None,
+        results_keep: Duration | None = None,
         *,
         timeout: Duration | None = None,
     ) -> Group:
-        """Changes what is given. Raises GroupNotFound, InvalidField."""
+        """Changes what is given; `results_keep` 0 also drops what is kept. Raises GroupNotFound, InvalidField."""
         changes = {
             "max_attempts": max_attempts,
             "backoff": None if backoff is None else admin_calls.delays_of(backoff),
@@ -111,6 +114,7 @@ class AsyncGroupCalls(Namespace):
             "subscription_expiry": seconds_or_none(subscription_expiry, "subscription_expiry"),
             "snoozes_max": snoozes_max,
             "dead_letter_expired": dead_letter_expired,
+            "results_keep": seconds_or_none(results_keep, "results_keep"),
         }
         group = admin_calls.changed_group(await self.get(name, timeout=timeout), changes)
         return await self._wire.run(admin_calls.update_group(group), timeout=timeout)

@@ -66,5 +66,5 @@ class AsyncTopicCalls(Namespace):
         return await self._wire.run(admin_calls.purge_topic(name), timeout=timeout)
 
     async def list(self, dead_letter_topics: bool = False, *, timeout: Duration | None = None) -> list[Topic]:
-        """All topics, by name; with the %DLQ% ones when asked for."""
+        """All topics, by name; with the %DLQ% and %RESULT% ones when asked for."""
         return await self._wire.run(admin_calls.list_topics(dead_letter_topics), timeout=timeout)

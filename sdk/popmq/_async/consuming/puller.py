@@ -238,6 +238,12 @@ class Puller:
             "consume with a group that pops"
         )
 
+    def given(self, result: Any) -> Any:
+        """Refuses: see `forwarded`."""
+        raise RuntimeError(
+            "deliveries of a pull consumer are not acked one by one: they have no results; use a group that pops"
+        )
+
     def settle(self, delivery: Delivery, outcome: Outcome, confirm: bool) -> None:
         """Marks it as done, delays it, or sends it back."""
         with self._context.lock:

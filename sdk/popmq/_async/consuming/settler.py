@@ -72,8 +72,8 @@ class Settler(BackgroundSender):
         After `stop` nothing is queued: the ticket has ClientClosed, and the log a line where there is no ticket.
         """
         ticket = Ticket() if confirm else None
-        if isinstance(outcome, Acked) and outcome.sends:
-            self._forwarder.add(delivery, outcome.sends, ticket)
+        if isinstance(outcome, Acked) and (outcome.sends or outcome.result is not None):
+            self._forwarder.add(delivery, outcome, ticket)
             return ticket
         span = self._wire.telemetry.current()
         waits = delivery if delivery.order_key and not isinstance(outcome, Acked) else None
@@ -101,6 +101,10 @@ class Settler(BackgroundSender):
         forwarded = settle_calls.forwarded(send, self._numbering.message_id)
         with self._wire.telemetry.sending(send.topic, forwarded.rows):
             return forwarded
+
+    def given(self, result: Any) -> Any:
+        """A result as the Forwarder takes it. Raises TypeError, InvalidField."""
+        return settle_calls.checked_result(result)
 
     def _release(self, delivery: Delivery, outcome: Released) -> None:
         self.settle(delivery, outcome, False)

@@ -1,12 +1,12 @@
 # Written by sdk/twin.py from popmq/_async/background/forwarder.py: change that one.
-"""Acks deliveries and sends what they forward, in the background: what waits in a group shares a request.
+"""Acks deliveries with what they forward and their results, in the background: what waits in a group shares a request.
 
     leave `with` ──▶ add ──▶ one Settle for all that wait ──▶ done together
                                │ refused: nothing was done
                                └──▶ each half in a request of its own, until it is known which delivery is at fault:
                                     it is released with the error as its reason
 
-Acks without messages do not pass here (settler.py): they never wait for a topic that takes nothing now.
+Plain acks do not pass here (settler.py): they never wait for a topic that takes nothing now.
 """
 
 import logging
@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from popmq._calls import settle_calls
 from popmq._calls.message_rows import Numbering
-from popmq._calls.settle_calls import Forwarded
 from popmq._consuming.clock import Clock
 from popmq._given.reason import reason_of
 from popmq._sync.concurrency import Ticket
@@ -35,7 +34,7 @@ from popmq.errors import (
     Unsupported,
 )
 from popmq.message import Delivery
-from popmq.outcome import Released
+from popmq.outcome import Acked, Released
 
 log = logging.getLogger("popmq.consumer")
 
@@ -44,10 +43,10 @@ _OF_ALL = (TryLater, Unsupported, Unauthenticated, GroupNotFound, ClientClosed)
 
 
 class Waiting(NamedTuple):
-    """A delivery to ack with what it forwards, its ticket, and the span that it ends in."""
+    """A delivery to ack with what it forwards and its result, its ticket, and the span that it ends in."""
 
     delivery: Delivery
-    sends: tuple[Forwarded, ...]
+    outcome: Acked
     ticket: Ticket | None
     span: Any
 
@@ -70,13 +69,13 @@ class Forwarder(BackgroundSender):
         self._waiting: defaultdict[str, list[Waiting]] = defaultdict(list)
         self._ended = False
 
-    def add(self, delivery: Delivery, sends: tuple[Forwarded, ...], ticket: Ticket | None) -> None:
+    def add(self, delivery: Delivery, outcome: Acked, ticket: Ticket | None) -> None:
         """Queues a delivery. Its message group waits for the answer, since the broker may refuse it."""
         if delivery.order_key:
             self._leases.settling(delivery.handle)
         with self._lock:
             self._begun()
-            self._waiting[delivery.group].append(Waiting(delivery, sends, ticket, self._wire.telemetry.current()))
+            self._waiting[delivery.group].append(Waiting(delivery, outcome, ticket, self._wire.telemetry.current()))
             if self._ended:
                 self._give_up()
         self._worker.wake()
@@ -109,7 +108,7 @@ class Forwarder(BackgroundSender):
             taken, self._waiting = self._waiting, defaultdict(list)
         try:
             for group, waiting in taken.items():
-                while some := waiting[: settle_calls.fitting([each.sends for each in waiting])]:
+                while some := waiting[: settle_calls.fitting([each.outcome for each in waiting])]:
                     answers = self._settled(group, some)
                     del waiting[: len(some)]  # not before: a step that is cancelled leaves what has no answer
                     for each, error in zip(some, answers, strict=True):
@@ -131,10 +130,11 @@ class Forwarder(BackgroundSender):
     def _settled(self, group: str, some: list[Waiting]) -> list[PopMQError | None]:
         """Settles them in one request; if that is refused, each half by itself. None, or the error, of each."""
         handles = [each.delivery.current_handle for each in some]
-        sends = [send for each in some for send in each.sends]
+        sends = [send for each in some for send in each.outcome.sends]
+        results = [each.outcome.result for each in some]
         try:
             with self._wire.telemetry.settling("settle", group, len(some), [each.span for each in some]):
-                self._wire.run(settle_calls.settle(group, handles, (), sends, self._numbering))
+                self._wire.run(settle_calls.settle(group, handles, (), sends, self._numbering, results))
         except PopMQError as error:
             if len(some) == 1 or isinstance(error, _OF_ALL):
                 return [error] * len(some)
@@ -148,7 +148,7 @@ class Forwarder(BackgroundSender):
         if error is not None:
             log.warning("message %s of group %s: %s", delivery.message_id, delivery.group, _told(error))
         if error is not None and not unknown:
-            reason = f"what it forwards was refused: {reason_of(error)}"
+            reason = f"what it sends with its ack was refused: {reason_of(error)}"
             self._release(delivery, Released(uncounted=isinstance(error, TryLater), reason=reason))
         elif delivery.order_key:
             self._leases.settled(delivery.handle, failed=error is not None)

@@ -128,7 +128,9 @@ class Replies:
         with self._changing:
             call = self._asked.get(correlation_id)
         if call is None:
-            log.info("a reply came after its request had timed out: correlation id %s", correlation_id)
+            # A rejecting worker and the broker, which made the request a dead letter, may both say so.
+            level = logging.DEBUG if requests.ERROR in delivery.properties else logging.INFO
+            log.log(level, "a reply came after its request had ended: correlation id %s", correlation_id)
             return
         call.reply = delivery
         call.come.set()

@@ -42,6 +42,7 @@ class GroupCalls(Namespace):
         subscription_expiry: Duration = DEFAULT_EXPIRY_S,
         snoozes_max: int = 1_000,
         dead_letter_expired: bool = False,
+        results_keep: Duration = 0.0,
         *,
         timeout: Duration | None = None,
     ) -> Group:
@@ -50,7 +51,7 @@ class GroupCalls(Namespace):
         `invisible`: the lease of a pop that names no length. `share_number` n ≥ 1: 1 + n clients share each queue.
         `start`: where the group begins in a topic, fixed when it first names the topic. `in_flight_max`: the maximum of
         leased messages in one queue. `fifo`, `stop_on_failure`, `lite_exclusive`, `consume_enable`,
-        `subscription_expiry`, `snoozes_max`, `dead_letter_expired`: see Group.
+        `subscription_expiry`, `snoozes_max`, `dead_letter_expired`, `results_keep`: see Group.
         Raises AlreadyExists, InvalidField, Unsupported.
         """
         group = Group(
@@ -69,6 +70,7 @@ class GroupCalls(Namespace):
             subscription_expiry=seconds_of(subscription_expiry, "subscription_expiry"),
             snoozes_max=snoozes_max,
             dead_letter_expired=dead_letter_expired,
+            results_keep=seconds_of(results_keep, "results_keep"),
         )
         return self._wire.run(admin_calls.create_group(group), timeout=timeout)
 
@@ -93,10 +95,11 @@ class GroupCalls(Namespace):
         subscription_expiry: Duration | None = None,
         snoozes_max: int | None = None,
         dead_letter_expired: bool | None = None,
+        results_keep: Duration | None = None,
         *,
         timeout: Duration | None = None,
     ) -> Group:
-        """Changes what is given. Raises GroupNotFound, InvalidField."""
+        """Changes what is given; `results_keep` 0 also drops what is kept. Raises GroupNotFound, InvalidField."""
         changes = {
             "max_attempts": max_attempts,
             "backoff": None if backoff is None else admin_calls.delays_of(backoff),
@@ -112,6 +115,7 @@ class GroupCalls(Namespace):
             "subscription_expiry": seconds_or_none(subscription_expiry, "subscription_expiry"),
             "snoozes_max": snoozes_max,
             "dead_letter_expired": dead_letter_expired,
+            "results_keep": seconds_or_none(results_keep, "results_keep"),
         }
         group = admin_calls.changed_group(self.get(name, timeout=timeout), changes)
         return self._wire.run(admin_calls.update_group(group), timeout=timeout)

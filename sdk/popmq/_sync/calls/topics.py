@@ -67,5 +67,5 @@ class TopicCalls(Namespace):
         return self._wire.run(admin_calls.purge_topic(name), timeout=timeout)
 
     def list(self, dead_letter_topics: bool = False, *, timeout: Duration | None = None) -> list[Topic]:
-        """All topics, by name; with the %DLQ% ones when asked for."""
+        """All topics, by name; with the %DLQ% and %RESULT% ones when asked for."""
         return self._wire.run(admin_calls.list_topics(dead_letter_topics), timeout=timeout)

@@ -84,6 +84,7 @@ from popmq_server.contract.commands.pulling import (
     SetConsumeMode,
     UpdateOffsets,
 )
+from popmq_server.contract.commands.results import ForgetResults, GetResults, GivenResult, ResultsFound
 from popmq_server.contract.commands.sessions import (
     AskClient,
     Assignment,
@@ -140,6 +141,8 @@ EveryOperation = (
     | DropStages
     | EndLease
     | EndTransaction
+    | ForgetResults
+    | GetResults
     | queries.GroupSettings
     | queries.Groups
     | Heartbeat
@@ -228,6 +231,9 @@ __all__ = [
     "Ended",
     "EveryOperation",
     "Failure",
+    "ForgetResults",
+    "GetResults",
+    "GivenResult",
     "GroupLife",
     "Heartbeat",
     "LifeEvent",
@@ -267,6 +273,7 @@ __all__ = [
     "Reschedule",
     "Rescheduled",
     "ResetOffsets",
+    "ResultsFound",
     "ResumeMessageGroup",
     "RunSchedule",
     "Search",

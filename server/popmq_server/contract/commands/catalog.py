@@ -9,6 +9,7 @@ from popmq_server.contract.capabilities import (
     LITE,
     PURGE,
     QUOTAS,
+    RESULTS,
     RETENTION,
     SNOOZE,
     STOP_ON_FAILURE,
@@ -48,6 +49,7 @@ BY_SETTING = {
     "subscription_expiry_ms": SUBSCRIPTION_EXPIRY,
     "snoozes_max": SNOOZE,
     "dead_letter_expired": TTL,
+    "results_keep_ms": RESULTS,
 }
 
 
@@ -125,8 +127,8 @@ class CreateGroup(Command[CreatedGroup], Listed["CreateGroup"], lane=LANE_ACK, n
     a lite topic. `consume_enable`: if false, the group may not read.
     `subscription_expiry_ms`: idle time after which its subscription of a topic is removed; 0 = never. `snoozes_max`:
     how often one message may be snoozed. `dead_letter_expired`: a message whose ttl is over becomes a dead letter.
-    `in_flight_max`, `subscription_expiry_ms`, `snoozes_max` None: the request names none, and the engine has its own
-    default.
+    `results_keep_ms`: how long results of its messages are kept; 0 = it keeps none. `in_flight_max`,
+    `subscription_expiry_ms`, `snoozes_max` None: the request names none, and the engine has its own default.
     """
 
     name: str
@@ -145,6 +147,7 @@ class CreateGroup(Command[CreatedGroup], Listed["CreateGroup"], lane=LANE_ACK, n
     subscription_expiry_ms: int | None = None
     snoozes_max: int | None = None
     dead_letter_expired: bool = False
+    results_keep_ms: int = 0
 
     def needs(self) -> Needs:
         return ADMIN

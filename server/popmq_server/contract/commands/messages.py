@@ -4,8 +4,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol, Self, cast
 
-from popmq_server.contract.capabilities import END_LEASE, LITE, MESSAGE_GROUPS, OWNERS, SETTLE, SNOOZE, TTL, Capability
+from popmq_server.contract.capabilities import (
+    END_LEASE,
+    LITE,
+    MESSAGE_GROUPS,
+    OWNERS,
+    RESULTS,
+    SETTLE,
+    SNOOZE,
+    TTL,
+    Capability,
+)
 from popmq_server.contract.commands.listed import Listed
+from popmq_server.contract.commands.results import GivenResult
 from popmq_server.contract.operations import LANE_ACK, LANE_POP, LANE_SEND, Command
 from popmq_server.contract.rights import ADMIN, Caller, Needs, receives, receives_from, sends
 from popmq_server.errors import Refused
@@ -215,14 +226,25 @@ class Acked(NamedTuple):
     topics: dict[str, int]
 
 
-class Ack(Command[Acked], Listed["Ack"], lane=LANE_ACK, entries="handles"):
-    """Finishes deliveries of `group`. `handles`: as Popped has them."""
+class Ack(Command[Acked], Listed["Ack"], lane=LANE_ACK, entries="handles results"):
+    """Finishes deliveries of `group`. `handles`: as Popped has them.
+
+    `results`: of some of them, stored in the same commit; one whose handle is refused is not. `bytes`: of all results.
+    """
 
     group: str
     handles: tuple[str, ...]
+    results: tuple[GivenResult, ...] = ()
+    bytes: int = 0
 
     def needs(self) -> Needs:
         return receives_from(self.group)
+
+    def needed(self) -> tuple[Capability, ...]:
+        return (RESULTS,) if self.results else ()
+
+    def takes_room(self) -> bool:
+        return bool(self.results)
 
 
 class Change(NamedTuple):
@@ -309,11 +331,14 @@ class Settled(NamedTuple):
     topics: dict[str, int]
 
 
-class Settle(Command[Settled], Listed["Settle"], lane=LANE_ACK, entries="handles changes sends", capability=SETTLE):
+class Settle(
+    Command[Settled], Listed["Settle"], lane=LANE_ACK, entries="handles changes sends results", capability=SETTLE
+):
     """Ends deliveries of `group` and stores messages, all in one commit; what is refused refuses the whole command.
 
     `handles`: acked. `changes`: releases and rejects. `sends`: each topic once, without refused entries, half messages
-    and request numbers of their own. `producer_id`, `request_number`: as in Send.
+    and request numbers of their own. `producer_id`, `request_number`: as in Send. `results`: as in Ack;
+    `results_bytes`: of all of them.
     """
 
     group: str
@@ -322,6 +347,8 @@ class Settle(Command[Settled], Listed["Settle"], lane=LANE_ACK, entries="handles
     sends: tuple[Send, ...] = ()
     producer_id: str = ""
     request_number: int = 0
+    results: tuple[GivenResult, ...] = ()
+    results_bytes: int = 0
 
     @property
     def messages(self) -> int:
@@ -330,14 +357,17 @@ class Settle(Command[Settled], Listed["Settle"], lane=LANE_ACK, entries="handles
 
     @property
     def bytes(self) -> int:
-        """The reasons, for what may wait for the writer; the messages have their own."""
-        return sum([len(each.reason) for each in self.changes])
+        """The reasons and results, for what may wait for the writer; the messages have their own."""
+        return sum([len(each.reason) for each in self.changes]) + self.results_bytes
 
     def needs(self) -> Needs:
         return *receives_from(self.group), *(need for send in self.sends for need in send.needs())
 
+    def needed(self) -> tuple[Capability, ...]:
+        return (SETTLE, RESULTS) if self.results else (SETTLE,)
+
     def takes_room(self) -> bool:
-        return bool(self.sends)
+        return bool(self.sends or self.results)
 
 
 class ResumeMessageGroup(Command[None], Listed["ResumeMessageGroup"], lane=LANE_ACK, capability=MESSAGE_GROUPS):

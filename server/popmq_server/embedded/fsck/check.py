@@ -9,6 +9,7 @@
     not visible yet      check_pending.py
     lite topics          check_lite.py
     schedules            check_pending.py
+    places of results    check_results.py
 
 The pages of the file come first (datafile/walk.py): with a damaged one the rest is not read. It writes nothing
 (repair.py does), and loads the tables as a starting broker does (state.py).
@@ -21,7 +22,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 
-from popmq_server.embedded.fsck import check_dead_letters, check_lite, check_log, check_pending, check_rows
+from popmq_server.embedded.fsck import (
+    check_dead_letters,
+    check_lite,
+    check_log,
+    check_pending,
+    check_results,
+    check_rows,
+)
 from popmq_server.embedded.rules.topics.chunk import IDX_HEAD
 from popmq_server.embedded.rules.topics.log import Log, located
 from popmq_server.embedded.state import loading
@@ -115,6 +123,7 @@ def _check_loaded(kv: Transaction, state: State) -> Iterator[str]:
     yield from check_pending.check_stages(kv, state)
     yield from check_pending.check_schedules(kv, state)
     yield from check_dead_letters.check(kv, state)
+    yield from check_results.check(kv, state)
     yield from check_rows.check_history(kv)
 
 

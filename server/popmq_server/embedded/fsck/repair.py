@@ -178,8 +178,8 @@ def _fill(store: Store, data: pathlib.Path) -> Iterator[str]:
             if name not in keys.DATABASES or not key:
                 yield f"database {name!r} is unknown: its entry {key.hex()} is left out"
                 continue
-            if name == "lidx" or (name == "meta" and key in (LITE_INDEX, FORMAT_ROW, IDENTITY_ROW)):
-                continue  # entries of `lidx` may be missing: the next start builds it again
+            if name in ("lidx", "res") or (name == "meta" and key in (LITE_INDEX, FORMAT_ROW, IDENTITY_ROW)):
+                continue  # entries may be missing: the next start builds `lidx` again, and a job `res`
             if checked and not checksums.is_bare(name, key):
                 row = yield from _without_checksum(name, key, value)
                 if row is None:

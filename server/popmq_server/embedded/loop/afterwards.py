@@ -8,7 +8,7 @@ from popmq_server.embedded.loop.long_poll import Waiters
 from popmq_server.embedded.loop.parked_pulls import ParkedPulls
 from popmq_server.embedded.operations import NextPurge
 from popmq_server.monitoring.metrics import Metrics
-from popmq_server.values.message import dead_letter_topic
+from popmq_server.values.message import dead_letter_topic, results_topic
 
 
 class Live(Protocol):
@@ -45,12 +45,13 @@ def topic_deleted(broker: Live, done: DeleteTopic) -> None:
 
 
 def group_deleted(broker: Live, done: DeleteGroup) -> None:
-    """Forgets locks and metrics of a group and its dead letter topic; its clients have to report again."""
+    """Forgets locks and metrics of a group, its dead letters and results; its clients have to report again."""
     letters = dead_letter_topic(done.name)
     broker.consumers.locks.forget(group=done.name, topic=letters)
     broker.consumers.sessions.forget(done.name)
     broker.metrics.forget(group=done.name)
     broker.metrics.forget(topic=letters)
+    broker.metrics.forget(topic=results_topic(done.name))
 
 
 #: By command.

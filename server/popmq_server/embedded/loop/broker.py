@@ -22,6 +22,7 @@ from popmq_server.contract.commands import (
     Check,
     Clients,
     EveryOperation,
+    GetResults,
     Heartbeat,
     LockQueues,
     Piece,
@@ -30,6 +31,7 @@ from popmq_server.contract.commands import (
     Pull,
     Pulled,
     Ready,
+    ResultsFound,
     Send,
     SendBack,
     Settle,
@@ -61,6 +63,7 @@ from popmq_server.embedded.loop.in_pieces import BY_PIECES, InPieces, any_later
 from popmq_server.embedded.loop.listings import BY_LISTINGS
 from popmq_server.embedded.loop.long_poll import Key, Waiters
 from popmq_server.embedded.loop.parked_pulls import ParkedPulls
+from popmq_server.embedded.loop.parked_results import ParkedResults
 from popmq_server.embedded.loop.producers import CheckStream, Producers
 from popmq_server.embedded.operations import CountChecks, Listen, StoreState, TopicNames
 from popmq_server.embedded.rules.lite import lite_pop
@@ -120,6 +123,7 @@ class EmbeddedEngine(InPieces):
         #: Pops of either kind that found messages while the topic's quota was used up; they wait until it permits one.
         self.quota_waiters: Waiters = Waiters(clock, wake_all=False)
         self.pulls = ParkedPulls(clock, self)
+        self.results = ParkedResults(clock, self)
         self.consumers: Consumers = Consumers(clock, self)
         self.producers = Producers(self._tell_listened, self._count_check)
         self._listened: frozenset[str] | None = frozenset()
@@ -157,6 +161,8 @@ class EmbeddedEngine(InPieces):
         self.waiters.wake(committed.woken)
         self.watchers.wake(committed.woken)
         self.pulls.wake(committed.arrived, committed.woken)
+        if committed.resulted:
+            self.results.wake(committed.resulted)
         if committed.timed.checks:
             self.producers.hand(committed.timed.checks)
 
@@ -171,7 +177,7 @@ class EmbeddedEngine(InPieces):
 
     def _clock_moved(self) -> None:
         """Called on the thread that moved a fake clock; the loop then checks the deadlines of waits."""
-        for lot in (self.waiters, self.watchers, self.quota_waiters, self.pulls.waiters):
+        for lot in (self.waiters, self.watchers, self.quota_waiters, self.pulls.waiters, self.results.waiters):
             self._loop.call_soon_threadsafe(lot.tick)
 
     def execute(self, command: Command[A]) -> Coroutine[object, object, A]:
@@ -318,6 +324,10 @@ class EmbeddedEngine(InPieces):
         """Pulls, and waits up to `wait_ms` while the queue is at its end."""
         return await self.pulls.pull(command, wait_ms)
 
+    async def get_results(self, asked: GetResults) -> ResultsFound:
+        """Results, with a wait for those that are not there."""
+        return await self.results.get(asked)
+
     async def pop_now(self, command: Pop) -> Popped:
         """Pops without waiting."""
         return await self.pop(command, 0)
@@ -414,6 +424,7 @@ class EmbeddedEngine(InPieces):
         self.watchers.close()
         self.quota_waiters.close()
         self.pulls.waiters.close()
+        self.results.waiters.close()
         self.producers.close()
 
     async def close(self) -> None:
@@ -465,6 +476,7 @@ BY_LOOP = (
     BY_PIECES
     | BY_LISTINGS
     | Pop.awaited_by(EmbeddedEngine.pop_now)
+    | GetResults.awaited_by(EmbeddedEngine.get_results)
     | Heartbeat.awaited_by(EmbeddedEngine.heartbeat)
     | LockQueues.awaited_by(EmbeddedEngine.lock_queues)
     | UnlockQueues.awaited_by(EmbeddedEngine.unlock_queues)

@@ -55,9 +55,9 @@ class EmbeddedLife:
         return []
 
     def parked(self) -> int:
-        """Long polls, calls of WaitAvailable, and Pulls at the end of a queue."""
+        """Long polls, calls of WaitAvailable, Pulls at the end of a queue, and waits for results."""
         engine = self.engine
-        lots = (engine.waiters, engine.watchers, engine.quota_waiters, engine.pulls.waiters)
+        lots = (engine.waiters, engine.watchers, engine.quota_waiters, engine.pulls.waiters, engine.results.waiters)
         return sum(lot.count for lot in lots)
 
     async def numbers(self) -> EngineNumbers:

@@ -75,6 +75,8 @@ class State(AllTables):
         self.started_ms = 0
         #: Index blocks written since the last search for blocks to merge (index.py).
         self.fresh_blocks = 0
+        #: Results stored since the last round over their places (results/places.py).
+        self.fresh_results = 0
         #: Names of topics with a live producer that can answer check backs. A Listen command sets it, on the writer
         #: thread (check_back.py).
         self.listened: frozenset[str] = frozenset()

@@ -47,6 +47,7 @@ class Tx:
         "events",
         "kv",
         "now_ms",
+        "resulted",
         "room",
         "scratch",
         "state",
@@ -72,6 +73,8 @@ class Tx:
         self.woken: set[tuple[str | None, str]] = set()
         #: (queue as text or None for all queues, topic name): after the commit the Pulls parked there look again.
         self.arrived: set[tuple[str | None, str]] = set()
+        #: (group, message id) of results: after the commit those who wait for them look again.
+        self.resulted: set[tuple[str, str]] | None = None
         #: Events to report to operators after the commit: events.py.
         self.events: list[Event] = []
 

@@ -40,6 +40,7 @@
     gone      T + Q + offset [8]            when [8] a dead letter was redriven: it is no longer read (redrive.py)
     bare      T + position [8]              empty: a chunk of redriven messages that no queue refers to
     widx      T + position [8]              its end [8], merged names of many small index blocks (index.py)
+    res       T + position + part [2]       where the results of some messages are (rules/results/places.py)
     lidx      T of the parent + position    T [4] of the lite topic: the chunks of a LITE topic (lite_chunks.py)
     begin     G + T + Q                     the offset [8] at which a group began, if not the first
     staged    sink hash [16] + stage hash [16]     a stage whose batch is not committed (stages.py)
@@ -100,6 +101,7 @@ DATABASES = (
     "batch",
     "cron",
     "cronmsg",
+    "res",
 )
 
 #: In `meta`: how far `lidx` has the chunks of lite topics; empty: it has all of them (lite_chunks.py).

@@ -16,12 +16,20 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
-from popmq_server.contract.commands import EndTransaction, Pop, Pull, Pulled, Send, Settle, Stage
+from popmq_server.contract.commands import Ack, EndTransaction, ForgetResults, Pop, Pull, Pulled, Send, Settle, Stage
 from popmq_server.contract.commands import bytes_of as bytes_of_rows
 from popmq_server.contract.commands.numbers import CountedRows, DelayedMessage, Page
 from popmq_server.contract.commands.queries import Browse, Delayed
 from popmq_server.contract.operations import Operation, Query
-from popmq_server.embedded.operations import LookedUpPiece, LookUpPiece, PeekedPiece, PeekPiece, RedrivePiece
+from popmq_server.embedded.operations import (
+    LookedUpPiece,
+    LookUpPiece,
+    PeekedPiece,
+    PeekPiece,
+    RedrivePiece,
+    ResultsPiece,
+    SomeResults,
+)
 from popmq_server.embedded.state import space
 from popmq_server.embedded.state.events import Event
 from popmq_server.embedded.state.jobs import Timed
@@ -42,6 +50,7 @@ class Committed(NamedTuple):
     seconds: float = 0.0  # the whole batch, fsync included
     timed: Timed = Timed([], [], [], [])
     arrived: Collection[tuple[str | None, str]] = ()  # queues whose parked Pulls look again
+    resulted: Collection[tuple[str, str]] = ()  # results whose waiting GetResults look again
     events: Sequence[Event] = ()  # for the metrics; they are in the log already
     failures: Sequence[str] = ()  # the job of each piece or item that failed, for the metrics
 
@@ -83,23 +92,39 @@ def joined(results: list[object], parts: list[Committed]) -> Committed:
     )
     woken = set().union(*(part.woken for part in parts))
     arrived = set().union(*(part.arrived for part in parts))
+    resulted = set[tuple[str, str]]().union(*(part.resulted for part in parts))
     events = [event for part in parts for event in part.events]
     failures = [name for part in parts for name in part.failures]
     wrote = any(part.wrote for part in parts)
-    return Committed(results, woken, wrote, timed=timed, arrived=arrived, events=events, failures=failures)
+    return Committed(
+        results,
+        woken,
+        wrote,
+        timed=timed,
+        arrived=arrived,
+        resulted=resulted,
+        events=events,
+        failures=failures,
+    )
 
 
 def refusal_of(tx: Tx, command: Operation[object]) -> Refused | None:
     """The refusal of a command that has no room, or None. Handlers check the room for anything else they write."""
     if isinstance(command, Send | Stage):
         fits = tx.room.has(space.STORE, command.bytes + space.MESSAGE_BYTES * len(command.entries))
-    elif isinstance(command, Settle) and command.sends:
+    elif isinstance(command, Settle) and (command.sends or command.results):
         size = sum(send.bytes + space.MESSAGE_BYTES * len(send.entries) for send in command.sends)
+        size += command.results_bytes + space.MESSAGE_BYTES * len(command.results)
         fits = tx.room.has(space.STORE, size)
+    elif isinstance(command, Ack):
+        stores = space.messages_bytes([command.bytes]) + space.MESSAGE_BYTES * len(command.results)
+        fits = not command.results or tx.room.has(space.STORE, stores)
     elif isinstance(command, Pop):
         fits = tx.room.has(space.POP, POP_BYTES + space.ENTRY_BYTES * command.max_messages)
     elif command.takes_room():
-        fits = tx.room.has(space.GROW if isinstance(command, EndTransaction | RedrivePiece) else space.POP)
+        fits = tx.room.has(
+            space.GROW if isinstance(command, EndTransaction | ForgetResults | RedrivePiece) else space.POP
+        )
     else:
         return None
     return None if fits else tx.room.refusal()
@@ -130,10 +155,10 @@ PIECES_BYTES_MAX = 256 << 10
 NEXT_BATCH: Final = object()
 
 #: Commands that read messages for their callers.
-READS = (Pop, Pull, PeekPiece, LookUpPiece, Browse, Delayed)
+READS = (Pop, Pull, PeekPiece, LookUpPiece, ResultsPiece, Browse, Delayed)
 _ASKS = (Pop, Pull, PeekPiece, LookUpPiece, Query)
 _PIECES = (Pull, Browse)
-_ANSWERS = (Leased, Pulled, PeekedPiece, LookedUpPiece, Page)
+_ANSWERS = (Leased, Pulled, PeekedPiece, LookedUpPiece, SomeResults, Page)
 
 
 def must_wait(command: Operation[object], answered: int) -> bool:

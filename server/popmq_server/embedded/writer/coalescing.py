@@ -7,8 +7,8 @@
 Callers see no difference: a message gets the queue and the offset that it would get alone, each has its own handle, and
 a change of one member of a CheckPoint does not affect the others. These commands are not combined: sends that need
 more than an append (send.send_all), pops with a token, an attempt id or a session, pops of FIFO and LITE topics,
-commands while the store has no room for the combined one, and acks of which one is refused. A Pop that gets no message
-from the combined one runs again by itself.
+commands while the store has no room for the combined one, acks with results, and acks of which one is refused. A Pop
+that gets no message from the combined one runs again by itself.
 """
 
 from collections.abc import Hashable, Sequence
@@ -44,7 +44,7 @@ class Alike:
         sends: dict[str, tuple[frozenset[str], list[int]]] = {}
         for index in order:
             command = self._batch.commands[index]
-            if isinstance(command, Ack) and command.handles:
+            if isinstance(command, Ack) and command.handles and not command.results:
                 key = command.group, type(command.handles[0])
                 if acks[0] != key:
                     acks = key, []

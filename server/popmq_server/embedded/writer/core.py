@@ -30,6 +30,7 @@ from popmq_server.contract import commands as ask
 from popmq_server.contract.operations import LANE_ACK, LANE_POP, Handled, Operation
 from popmq_server.embedded import operations as own
 from popmq_server.embedded.rules.delivery import (
+    deadletter,
     lease,
     owner,
     pop,
@@ -39,10 +40,11 @@ from popmq_server.embedded.rules.delivery import (
     token_pop,
 )
 from popmq_server.embedded.rules.inspect import browse, look_up, stats, trace, why
-from popmq_server.embedded.rules.lite import lite_pop, lite_sync
+from popmq_server.embedded.rules.lite import failed_requests, lite_pop, lite_sync
 from popmq_server.embedded.rules.lite.lite_send import LitePlacing
 from popmq_server.embedded.rules.operate import end_lease, idle_subscriptions, message_groups, purge, redrive
 from popmq_server.embedded.rules.pulling import consume_mode, offsets, pull, send_back
+from popmq_server.embedded.rules.results import found, places, stored
 from popmq_server.embedded.rules.retention.by_size import with_room
 from popmq_server.embedded.rules.schedules import occurrences, schedules
 from popmq_server.embedded.rules.sending import (
@@ -180,6 +182,8 @@ BY_WRITER = (
     | ask.DeleteSchedule.by(schedules.delete)
     | ask.PauseSchedule.by(schedules.pause)
     | ask.RunSchedule.by(schedules.run)
+    | ask.ForgetResults.by(stored.forget)
+    | own.ResultsPiece.by(found.find)
     | own.LookUpPiece.by(look_up.look_up)
     | own.PeekPiece.by(pop.peek)
     | own.Trace.by(trace.trace)
@@ -226,7 +230,7 @@ class Core:
             store.close()
             raise
         now_ms = self.state.started_ms = clock.now_ms()
-        tidying = (*housekeeping.jobs(now_ms), MergingBlocks(now_ms), *lite_chunks.jobs(store))
+        tidying = (*housekeeping.jobs(now_ms), MergingBlocks(now_ms), places.Listing(now_ms), *lite_chunks.jobs(store))
         storing = release_delayed.ReleasingDelayed(), publishing.Publishing(), occurrences.Occurring()
         self.timetable = timetable.Timetable((*tidying, *storing, check_back.CheckingBack(), revive.Reviving()))
         self.look_ahead()
@@ -396,6 +400,8 @@ class Core:
                 batch.answering += answer_bytes(result)
         if timed is None:
             timed = time(tx)
+        if deadletter.FAILED_REQUESTS in tx.scratch:
+            failed_requests.tell(tx)
         topic.flush(tx)
         return timed
 
@@ -467,7 +473,9 @@ class Core:
             tx.abort()
             self.timetable.committed()
         self._reporter.report(tx.events, tx.now_ms)
-        return Committed(results, tx.woken, wrote, timed=timed, arrived=tx.arrived, events=tx.events)
+        return Committed(
+            results, tx.woken, wrote, timed=timed, arrived=tx.arrived, resulted=tx.resulted or (), events=tx.events
+        )
 
     def close(self) -> None:
         """Closes the store; everything that was answered is on disk. Raises CommitFailed if the last sync failed."""

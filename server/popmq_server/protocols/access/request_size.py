@@ -27,19 +27,20 @@ BYTES_MAX = 1 << 20
 ELEMENTS_MAX = 10_000
 #: Requests with up to 4,096 names of stages and topics.
 _LARGER = {"CommitBatchRequest": 2 << 20, "DropStagesRequest": 2 << 20}
-#: Requests with bodies, reasons of 4 KiB, or the stacks of a client: only the transport limits them.
+#: Requests with bodies or results, reasons of 4 KiB, or the stacks of a client: only the transport limits them.
 _UNLIMITED = frozenset(
     (
         *("SendView", "StageView", "SettleView", "SendMessageRequest"),
-        *("ChangeInvisibleTimeRequest", "SendBackRequest", "TelemetryCommand"),
+        *("AckRequest", "ChangeInvisibleTimeRequest", "SendBackRequest", "TelemetryCommand"),
     )
 )
 #: Requests whose elements are opaque bytes, which cost a tenth of an object. Below this size the elements are not
 #: counted, so that a usual Send pays nothing.
 _OPAQUE, _OPAQUE_FREE_BYTES = frozenset(("SendView", "StageView", "SettleView")), 2 << 20
-#: The key of the handles of an Ack, its only list. It occurs at least as often as there are handles, and in no text: so
-#: one look at the bytes passes an Ack of 4,096 handles of 150 characters, of which the count would take 8 ms.
+#: The keys of the lists of an Ack, its handles and results. Each occurs at least as often as its list has entries, and
+#: in no text: so a look at the bytes passes an Ack of 4,096 handles of 150 characters; their count takes 8 ms.
 _HANDLES, _HANDLES_KEY = "AckRequest", bytes([AckRequest.HANDLES_FIELD_NUMBER << 3 | 2])
+_RESULTS_KEY = bytes([AckRequest.RESULTS_FIELD_NUMBER << 3 | 2])
 #: Bytes of a varint.
 _VARINT_MAX = 10
 
@@ -62,7 +63,7 @@ def check(kind: type[Message], raw: bytes, name: str = "") -> None:
         )
     if known in _OPAQUE and len(raw) <= _OPAQUE_FREE_BYTES:
         return
-    if known == _HANDLES and raw.count(_HANDLES_KEY) <= ELEMENTS_MAX:
+    if known == _HANDLES and raw.count(_HANDLES_KEY) + raw.count(_RESULTS_KEY) <= ELEMENTS_MAX:
         return
     parts = _parts(descriptor)
     if parts is not None and _too_many(raw, parts):

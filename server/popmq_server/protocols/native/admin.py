@@ -24,6 +24,7 @@ from popmq_server.values.message import (
     check_name,
     check_range,
     dead_letter_topic,
+    results_topic,
 )
 
 #: Entries of one backoff table.
@@ -101,12 +102,10 @@ class AdminService:
         return pb.GetTopicResponse(topic=responses.topic(found.topic), queues=responses.queues(found.queues))
 
     async def ListTopics(self, raw: bytes) -> Message:
-        """Topics by name, all or a page; dead-letter topics only on request."""
+        """Topics by name, all or a page; those of dead letters and of results only on request."""
         request = read(pb.ListTopicsRequest, raw)
         rows = await self._engine.ask(queries.Topics(**pages.asked(request)))
-        shown = [
-            responses.topic(row.topic) for row in rows if request.dead_letter_topics or not row.topic.is_dead_letter
-        ]
+        shown = [responses.topic(row.topic) for row in rows if request.dead_letter_topics or not row.topic.is_own]
         return pb.ListTopicsResponse(topics=shown, next_page_token=pages.token(request, rows.after))
 
     async def DeleteTopic(self, raw: bytes) -> Message:
@@ -165,6 +164,7 @@ class AdminService:
         await self._engine.execute(commands.DeleteGroup(name))
         self._forget(group=name)
         self._forget(topic=dead_letter_topic(name))
+        self._forget(topic=results_topic(name))
         return pb.DeleteGroupResponse()
 
     def _forget(self, *, group: str = "", topic: str = "") -> None:
@@ -345,6 +345,8 @@ def _create_group(group: pb.Group) -> commands.CreateGroup:
         subscription_expiry_ms=_expiry_ms(group),
         snoozes_max=check_range(group.snoozes_max, "group.snoozes_max", 0, limits.SNOOZES_LIMIT_MAX) or None,
         dead_letter_expired=group.dead_letter_expired,
+        results_keep_ms=group.results_keep_ms
+        and check_range(group.results_keep_ms, "group.results_keep_ms", limits.KEEP_MS_MIN, limits.KEEP_MS_MAX),
     )
 
 

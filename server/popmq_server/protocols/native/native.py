@@ -315,7 +315,11 @@ def _token(token: pb.Token) -> PopToken:
 def read_ack(request: pb.AckRequest) -> Ack:
     """The command of an Ack; the engine reads the handles."""
     check_range(len(request.handles), "handles", 1, validation.ENTRIES_MAX)
-    return Ack(validation.group_name(request.group), tuple(request.handles))
+    group, handles = validation.group_name(request.group), tuple(request.handles)
+    if not request.results:
+        return Ack(group, handles)
+    results = requests.given_results(request.results, len(handles))
+    return Ack(group, handles, results, sum([len(each.body) for each in results]))
 
 
 def read_changes(request: pb.ChangeInvisibleTimeRequest) -> ChangeInvisibleTime:

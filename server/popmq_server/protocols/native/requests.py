@@ -4,20 +4,22 @@ Values out of range are refused, never clamped: a caller asking for 5,000 messag
 Refusals name the field by its path in the request (`messages[3].body`, `changes[0].release.delay_ms`).
 """
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.contract.commands import (
-    Position,
-)
+from popmq_server.contract.commands import GivenResult, Position
 from popmq_server.errors import Refused, invalid, not_one_of
 from popmq_server.protocols import validation
 from popmq_server.protocols.access import request_size
 from popmq_server.values.message import (
+    CONTENT_TYPE_BYTES_MAX,
+    RESULT_BYTES_MAX,
     TIME_MS_MAX,
     check_range,
+    check_text,
 )
 
 INT64_MAX = (1 << 63) - 1
@@ -98,6 +100,41 @@ def generation(value: int, field: str = "generation") -> int:
 def invisible_ms(value: int, field: str, default: int | None = 0) -> int:
     """A lease in ms within 1 s – 12 h; 0 becomes `default`, unless `default` is None."""
     return check_range(value, field, validation.INVISIBLE_MS_MIN, validation.INVISIBLE_MS_MAX, default)
+
+
+def given_results(rows: Iterable[pb.DeliveryResult], handles: int) -> tuple[GivenResult, ...]:
+    """The results that a request gives for some of its handles; `handles`: their number."""
+    given = tuple([GivenResult(row.handle, row.body, row.content_type) for row in rows])
+    check_range(len(given), "results", 0, handles)
+    if (size := sum([len(each.body) for each in given])) > validation.SEND_BYTES_MAX:
+        raise invalid(
+            f"the results of one request have {size} bytes, at most {validation.SEND_BYTES_MAX} are allowed",
+            field="results",
+            action="settle fewer deliveries in a request",
+        )
+    seen = set[int]()
+    for index, each in enumerate(given):
+        check_range(each.handle, f"results[{index}].handle", 0, handles - 1)
+        if each.handle in seen:
+            raise invalid(
+                "this delivery has a result already", field=f"results[{index}].handle", action="give it one result"
+            )
+        seen.add(each.handle)
+        if len(each.body) > RESULT_BYTES_MAX:
+            raise invalid(
+                f"the result has {len(each.body)} bytes, at most {RESULT_BYTES_MAX} are allowed",
+                field=f"results[{index}].body",
+                action="store it elsewhere, and give its address as the result",
+            )
+        if each.content_type:
+            _check_content_type(each.content_type, f"results[{index}].content_type")
+    return given
+
+
+def _check_content_type(text: str, field: str) -> None:
+    check_text(text, field, CONTENT_TYPE_BYTES_MAX)
+    if not ("/" in text and text.isascii() and text.isprintable()):
+        raise invalid(f"{text!r} is no content type", field=field, action="name one such as application/json")
 
 
 def start_position(start: pb.StartPosition, field: str) -> tuple[str, int]:

@@ -292,6 +292,7 @@ def group(group: Group) -> pb.Group:
         lite_exclusive=group.lite_exclusive,
         consume_enable=group.consume_enable,
         subscription_expiry_ms=group.subscription_expiry_ms,
+        results_keep_ms=group.results_keep_ms,
         created_ms=group.created_ms,
         snoozes_max=group.snoozes_max,
         dead_letter_expired=group.dead_letter_expired,

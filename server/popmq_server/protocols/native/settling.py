@@ -53,6 +53,8 @@ def read_settle(whole: bytes) -> Settle:
     """The command of a Settle. The first invalid entry or message refuses it."""
     view = requests.read(SettleView, whole, pb.SettleRequest.DESCRIPTOR.full_name)
     _check_entries(len(view.handles), len(view.changes), len(view.sends))
+    given = [requests.read(pb.DeliveryResult, raw) for raw in view.results]
+    results = requests.given_results(given, len(view.handles))
     producer = native.read_producer(view.producer_id, view.request_number)
     changes = [requests.read(pb.InvisibleTimeChange, each) for each in view.changes]
     return Settle(
@@ -62,6 +64,8 @@ def read_settle(whole: bytes) -> Settle:
         _sends(view.sends, producer, view.request_number),
         producer,
         view.request_number,
+        results,
+        sum([len(each.body) for each in results]),
     )
 
 

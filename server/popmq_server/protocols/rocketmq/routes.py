@@ -118,12 +118,12 @@ def _few(addresses: Iterable[pb.Address]) -> list[pb.Address]:
 
 
 def _queue(resource: pb.Resource, number: int, topic: Topic, endpoints: pb.Endpoints) -> pb.MessageQueue:
-    """A queue of a route. Dead-letter topics are read-only for clients: only the broker writes to them."""
+    """A queue of a route. Those of dead letters and results are read-only for clients: the broker writes them."""
     allowed = PERMISSIONS[topic.permission]
     return pb.MessageQueue(
         topic=resource,
         id=number,
-        permission=pb.READ if topic.is_dead_letter and allowed == pb.READ_WRITE else allowed,
+        permission=pb.READ if topic.is_own and allowed == pb.READ_WRITE else allowed,
         broker=pb.Broker(name=BROKER, id=0, endpoints=endpoints),
         accept_message_types=[TYPE_NUMBERS.get(topic.type, pb.NORMAL)],
     )

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from popmq_server.contract.commands import Position
 from popmq_server.embedded.rules.delivery import lease_history
+from popmq_server.embedded.rules.results import stored
 from popmq_server.embedded.rules.topics import quarantine, readers
 from popmq_server.embedded.rules.topics.log import Log, located
 from popmq_server.embedded.rules.topics.registry import ensure_dead_letter_topic
@@ -31,7 +32,7 @@ from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.errors import Later, Refused
 from popmq_server.values import fields
 from popmq_server.values.ids import GroupTopic
-from popmq_server.values.message import varint
+from popmq_server.values.message import REPLIES, REPLY_TO, varint
 from popmq_server.values.outgoing import Outgoing
 from popmq_server.values.records import TopicStat
 
@@ -43,6 +44,8 @@ DEAD_LETTERS_MAX = 250
 EXPIRED_REASON = "expired"
 #: Size of a dead letter's origin, at most: names, and a reason of 4 KiB.
 ORIGIN_BYTES = 5 << 10
+#: A message with these bytes may be a request.
+_ASKS = REPLY_TO.encode()
 #: Text fields of popmq.v1.DeadLetter.
 _ORIGIN_TEXTS = (1, 6, 7)
 
@@ -65,13 +68,15 @@ def dead_letter(
 ) -> None:
     """Moves members, already out of their lease, to the dead letter topic of their group.
 
-    Writes a history row for each, with the reason that the dead letter carries too. `lease`: the lease that they left;
+    Writes a history row for each, with the reason that the dead letter carries too. In a group that keeps results it is
+    a failed result. `lease`: the lease that they left;
     without it the rows have the current time as its deadline. `how`: DEAD or REJECTED.
     """
     group = tx.state.groups[ck.group_id]
     topic = tx.state.topics[ck.topic_id]
     log = Log(tx.kv)
     found: list[Outgoing] = []
+    failures: list[Outgoing] = []
     for _, run, offset, position, size in located(tx.kv, ck, bits):
         read = log.fetch(ck.topic_id, position, size)
         if read is None:
@@ -81,9 +86,15 @@ def dead_letter(
         origin = origin_bytes(topic.name, run.queue, offset, run.attempts, first_ms, ck.client, reason, tx.now_ms)
         message = fields.outgoing(read[1])
         found.append(Outgoing(read[1] + origin, message.tag_hash, message.hashes, message.message_id))
+        if group.results_keep_ms:
+            failures.append(stored.failed(message.message_id, origin))
+        if _ASKS in read[1]:
+            _note_request(tx, read[1], group.name, run.attempts, reason)
     if found:
         enqueue(tx, ensure_dead_letter_topic(tx, group), 0, tuple(found))
         readers.count(tx, (ck.group_id, ck.topic_id), dead=len(found))
+    if failures:
+        stored.store_failed(tx, group, tuple(failures))
     lease_history.write_members(tx, ck, bits, lease or Lease(tx.now_ms, 0), how, reason)
 
 
@@ -101,6 +112,40 @@ def dead_letter_expired(tx: Tx, where: GroupTopic, runs: list[Run]) -> None:
         chunks=(),
     )
     dead_letter(tx, ck, ck.all_bits, EXPIRED_REASON, lease_history.NO_LEASE)
+
+
+class FailedRequest(NamedTuple):
+    """A dead letter whose sender waits for a reply (lite/failed_requests.py)."""
+
+    lite_topic: str
+    correlation_id: str
+    group: str
+    attempts: int
+    reason: str
+
+
+def _note_request(tx: Tx, data: bytes, group: str, attempts: int, reason: str) -> None:
+    """Notes a dead letter that is a request whose reply goes through the topic of replies."""
+    properties = fields.properties(data)
+    topic, _, lite_topic = properties.get(REPLY_TO, "").partition("/")
+    if topic == REPLIES and lite_topic:
+        correlation_id = properties.get("popmq_correlation_id", "")
+        FAILED_REQUESTS.of(tx).append(FailedRequest(lite_topic, correlation_id, group, attempts, reason))
+
+
+def _no_requests(_: Tx) -> list[FailedRequest]:
+    return []
+
+
+#: Those of a transaction.
+FAILED_REQUESTS = Scratch(_no_requests)
+
+
+def failed_requests(tx: Tx) -> list[FailedRequest]:
+    """Those of this transaction, each handed out once."""
+    found = FAILED_REQUESTS.of(tx)[:]
+    FAILED_REQUESTS.of(tx).clear()
+    return found
 
 
 class DeadLetterBudget:

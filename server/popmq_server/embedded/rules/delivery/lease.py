@@ -4,7 +4,8 @@ A handle names member i of a CheckPoint. The member is under sub i + 1 when its 
 i of sub 0. An ack is valid while the member is undone, even a little after its due time: the writer runs acks and the
 revive one after the other, so exactly one of them wins. A late ack gets HANDLE_LAPSED and changes nothing.
 
-    ack      sets the bit; the last bit of a part writes `hist`; the end of the last part removes the CheckPoint
+    ack      sets the bit; the last bit of a part writes `hist`; the end of the last part removes the CheckPoint.
+             Results are stored first (results/stored.py): their ids are those of leased messages
     extend   all undone members: moves the part's key. Some of them: each gets a key of its own, same handle
     release  the member leaves. No attempt left: dead letter. Delay 0: retry topic. Another delay, or the group's
              backoff if the request names none: a CheckPoint of kind backoff, for which no handle exists, holds it
@@ -19,7 +20,7 @@ See docs/decisions/0006-checkpoints.md.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from popmq_server.contract.commands import Ack, Acked, Change, Changed, ChangeInvisibleTime
+from popmq_server.contract.commands import Ack, Acked, Change, Changed, ChangeInvisibleTime, GivenResult
 from popmq_server.embedded.rules.delivery import (
     deadletter,
     fifo,
@@ -27,6 +28,7 @@ from popmq_server.embedded.rules.delivery import (
     lease_history,
 )
 from popmq_server.embedded.rules.delivery.retry import go_back
+from popmq_server.embedded.rules.results import stored
 from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.space import MOVE, entries_bytes
@@ -47,6 +49,7 @@ from popmq_server.values.handles import (
     read_handles,
 )
 from popmq_server.values.message import REASON_BYTES_MAX
+from popmq_server.values.outgoing import Outgoing
 from popmq_server.values.records import Group
 
 #: Moves that one command makes in a commit, of some 20 µs each.
@@ -96,6 +99,8 @@ def ack(tx: Tx, command: Ack) -> Acked:
     group = readers.group(tx, command.group)
     if group is None:
         raise group_not_found(command.group)
+    if command.results:
+        stored.check_kept(group)
     handles = read(command.handles)
     results: list[Refused | None] = [None] * len(handles)
     found = together(tx, group, handles)
@@ -105,12 +110,26 @@ def ack(tx: Tx, command: Ack) -> Acked:
     else:
         bits_of, cks = found
         parts = [(ck, 0, bits_of[ck_id]) for ck_id, ck in cks.items()]
+    if command.results:
+        stored.store(tx, group, records_of(tx, handles, command.results, results))
     topics: dict[str, int] = {}
     for ck, sub, bits in parts:
         finish(tx, ck, sub, bits)
         if topic := tx.state.topics.get(ck.topic_id):
             topics[topic.name] = topics.get(topic.name, 0) + bits.bit_count()
     return Acked(results, topics)
+
+
+def records_of(
+    tx: Tx, handles: Sequence[Handle | Refused], given: Sequence[GivenResult], refused: Sequence[Refused | None] = ()
+) -> tuple[Outgoing, ...]:
+    """The records of results of deliveries that are still leased, without those whose entry is refused."""
+    by_ck: dict[int, dict[int, GivenResult]] = {}
+    for each in given:
+        at = handles[each.handle]
+        if isinstance(at, Handle) and (not refused or refused[each.handle] is None):
+            by_ck.setdefault(at.ck_id, {})[at.member] = each
+    return stored.records(tx, [(tx.state.ck[ck_id], members) for ck_id, members in by_ck.items()])
 
 
 def ack_all(tx: Tx, commands: Sequence[Ack]) -> list[Acked] | None:

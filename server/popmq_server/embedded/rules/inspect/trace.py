@@ -43,7 +43,9 @@ def trace(tx: Tx, command: Trace) -> Traced:
 
 
 def _topics(tx: Tx, command: Trace) -> list[int]:
-    """The topics to search: the named one, or all, and the dead letter topics of the groups that read it."""
+    """The topics to search: the named one, or all but those of results, and the dead letter topics of the groups that
+    read it.
+    """
     state = tx.state
     topic = registry.topic(tx, command.topic) if command.topic else None
     groups = state.topic_groups.get(topic.topic_id, ()) if topic else list(state.groups)
@@ -52,9 +54,7 @@ def _topics(tx: Tx, command: Trace) -> list[int]:
     if topic is not None:
         found = [each.topic_id for each in (topic, *registry.topics(tx, dead_letters))]
     else:
-        found = [
-            each.topic_id for each in state.topics.values() if not each.is_dead_letter or each.name in dead_letters
-        ]
+        found = [each.topic_id for each in state.topics.values() if not each.is_own or each.name in dead_letters]
     return sorted(set(found), reverse=True)
 
 

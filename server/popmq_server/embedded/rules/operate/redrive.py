@@ -46,6 +46,7 @@ from popmq_server.embedded.rules.delivery.deadletter import Origin
 from popmq_server.embedded.rules.delivery.subscription import bind
 from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.operate import holders
+from popmq_server.embedded.rules.results import stored
 from popmq_server.embedded.rules.sending import delay, unique
 from popmq_server.embedded.rules.sending.placing import Placing
 from popmq_server.embedded.rules.topics import index, log, readers, registry
@@ -123,6 +124,8 @@ def redrive(tx: Tx, command: RedrivePiece) -> RedrivenPiece:
             _commit(tx, origin, alike)
         else:
             _deliver(tx, group, origin, alike, walk)
+            if group.results_keep_ms:
+                stored.store_forgotten(tx, group, [dead_letter.message.message_id for dead_letter in alike])
         deadletter.mark_gone(tx, dead_letters.topic_id, 0, [dead_letter.offset for dead_letter in alike])
         counts[origin.name] = len(alike)
     return RedrivenPiece(counts, failures, *chosen[1:])

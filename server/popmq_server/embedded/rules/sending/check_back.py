@@ -203,7 +203,7 @@ def listen(tx: Tx, command: Listen) -> None:
         topic = registry.topic(tx, name)
         if topic is None:
             raise topic_not_found(name, field)
-        if topic.type == "NORMAL" or topic.is_dead_letter:
+        if topic.type == "NORMAL" or topic.is_own:
             raise invalid(
                 f"topic {name!r} has type NORMAL: it does not accept half messages",
                 field=field,

@@ -59,7 +59,7 @@ def send(tx: Tx, command: Send, topic: Topic, kind: type[Placing]) -> Sent:
 def expect_topic(tx: Tx, name: str) -> Topic:
     """The topic to which messages may be sent. Raises Refused."""
     topic = registry.topic(tx, name)
-    if topic is None or topic.is_dead_letter:
+    if topic is None or topic.is_own:
         raise topic_not_found(name)
     return topic
 
@@ -87,7 +87,7 @@ def send_all(tx: Tx, command: Send) -> list[Sent]:
 def _takes_plain(topic: Topic, types: frozenset[str]) -> bool:
     """Whether a topic takes plain messages without a check of each request."""
     limited = topic.send_messages_per_s or topic.send_bytes_per_s or topic.bytes_max
-    refused = topic.is_dead_letter or not permission.allows_send(topic) or (types and types != {topic.type})
+    refused = topic.is_own or not permission.allows_send(topic) or (types and types != {topic.type})
     return not limited and not refused
 
 

@@ -2,7 +2,7 @@
 
     Settle ──▶ request number done before?                    ──▶ the first answer
            ──▶ every delivery, topic, message, quota, room        one problem refuses all; nothing is written yet
-           ──▶ sends, acks, rejects, releases                     in this order
+           ──▶ sends, results, acks, rejects, releases            in this order
 
 Rejects come before releases: a release in a FIFO topic also gives back what comes after its message. What only a write
 finds out, such as a map without adjacent pages, or a lite topic too many, raises after others were written; core.py
@@ -22,6 +22,7 @@ from typing import NamedTuple
 from popmq_server.contract.commands import Change, Changed, Send, Sent, Settle, Settled
 from popmq_server.embedded.rules.delivery import deadletter, lease
 from popmq_server.embedded.rules.delivery.lease import FoundMember
+from popmq_server.embedded.rules.results import stored
 from popmq_server.embedded.rules.retention.by_size import with_room
 from popmq_server.embedded.rules.sending import dedup, send
 from popmq_server.embedded.rules.sending.placing import NO_EXTRA, Placing
@@ -65,6 +66,8 @@ def settle(tx: Tx, command: Settle, placing_of: PlacingOf) -> Settled:
     key = dedup.key_of(command)
     if key and (first := dedup.first_settled(tx, key, command)) is not None:
         return Settled(first, True, {})
+    if command.results:
+        stored.check_kept(group)
     acks = _to_ack(tx, group, command)
     alikes = _to_change(tx, group, command, acks)
     topics = [_checked(tx, each, f"sends[{index}]") for index, each in enumerate(command.sends)]
@@ -89,6 +92,8 @@ def _carried_out(
         _stored(tx, each, topic, placing_of(topic), f"sends[{index}]")
         for index, (each, topic) in enumerate(zip(command.sends, topics, strict=True))
     )
+    if command.results:
+        stored.store(tx, group, lease.records_of(tx, lease.read(command.handles), command.results))
     acked = _finish(tx, acks)
     for alike in sorted(alikes, key=lambda each: each.change.kind == "release"):
         if held := lease.still_held(tx, alike.founds):  # the others went with the release of one before them

@@ -101,7 +101,7 @@ class StageRow(NamedTuple):
 def stage(tx: Tx, command: Stage) -> tuple[Refused | None, ...]:
     """Stores the valid messages of one piece."""
     topic = registry.topic(tx, command.topic)
-    if topic is None or topic.is_dead_letter:
+    if topic is None or topic.is_own:
         raise topic_not_found(command.topic)
     if topic.type == "LITE":
         raise invalid(f"topic {topic.name!r} is LITE", field="topic", action="stage for a topic of another type")

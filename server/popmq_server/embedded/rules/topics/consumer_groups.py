@@ -1,7 +1,8 @@
 """Consumer groups: create, change, delete. Ids are never reused, as those of topics.
 
-A group is created with its dead letter topic, and deleted with it. It is bound to a topic, and gets its start position
-there, when it first names the topic (subscription.py). A deleted name is removed at once, its rows later (purge.py).
+A group is created with its dead letter topic, and deleted with it; as long as it keeps results, it has a topic for
+them. It is bound to a topic, and gets its start position there, when it first names the topic (subscription.py). A
+deleted name is removed at once, its rows later (purge.py).
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from popmq_server.embedded.store.keys import STAT_KEY, U32
 from popmq_server.errors import group_not_found
 from popmq_server.values.ids import GroupId, TopicId
 from popmq_server.values.limits import DELAYS_MS_DEFAULT, INVISIBLE_MS_DEFAULT, MAX_ATTEMPTS_DEFAULT
-from popmq_server.values.message import dead_letter_topic
+from popmq_server.values.message import dead_letter_topic, results_topic
 from popmq_server.values.records import IN_FLIGHT_MAX, SNOOZES_MAX, SUBSCRIPTION_EXPIRY_MS, Group
 
 #: The values of settings that a request leaves unset.
@@ -39,7 +40,18 @@ def create_group(tx: Tx, command: CreateGroup) -> CreatedGroup:
     group = Group(GroupId(tx.new_id()), **vars(command), created_ms=tx.now_ms)
     registry.add_group(tx, group)
     registry.ensure_dead_letter_topic(tx, group)
+    _keep_results(tx, group)
     return CreatedGroup(group, False)
+
+
+def _keep_results(tx: Tx, group: Group) -> None:
+    """Makes the topic for results as its group says now, or deletes it with what it has."""
+    if group.results_keep_ms:
+        topic = registry.ensure_results_topic(tx, group)
+        if topic.keep_ms != group.results_keep_ms:
+            registry.change_topic(tx, topic._replace(keep_ms=group.results_keep_ms))
+    elif registry.topic(tx, results_topic(group.name)) is not None:
+        delete_topic(tx, DeleteTopic(results_topic(group.name)))
 
 
 def _with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,6 +83,8 @@ def update_group(tx: Tx, command: UpdateGroup) -> Group:
         raise group_not_found(command.name, "group.name")
     changed = group._replace(**_with_defaults(command.changes))
     registry.change_group(tx, changed)
+    if changed.results_keep_ms != group.results_keep_ms:
+        _keep_results(tx, changed)
     for topic_id in _topics_of(tx, group.group_id):
         tx.wake(group.group_id, topic_id)  # more may be leased now
         if changed.consume_enable != group.consume_enable:
@@ -95,5 +109,5 @@ def delete_group(tx: Tx, command: DeleteGroup) -> None:
         tx.wake(group.group_id, topic_id)
     tx.state.watches.reset(group.name)
     registry.delete_group(tx, group)
-    if registry.topic(tx, dead_letter_topic(group.name)) is not None:
-        delete_topic(tx, DeleteTopic(dead_letter_topic(group.name)))
+    for own in registry.topics(tx, (dead_letter_topic(group.name), results_topic(group.name))):
+        delete_topic(tx, DeleteTopic(own.name))

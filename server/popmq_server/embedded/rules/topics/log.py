@@ -14,6 +14,7 @@ from popmq_server.embedded.store.checkpoint import CheckPoint, Run, members_of
 from popmq_server.embedded.store.keys import CQ_ENTRY, CQ_KEY, U64
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.errors import UnreadableRow
+from popmq_server.values import fields
 from popmq_server.values.message import (
     RECORD,
     RECORD_HEAD_BYTES,
@@ -26,6 +27,8 @@ Reader = Callable[[memoryview, int], tuple[int, bytes] | None]
 #: An entry of the consume queue with its tag hash as bytes; only the tag hash.
 _WITH_TAG, _ONLY_TAG = struct.Struct(">QI8s"), struct.Struct(">12x8s")
 
+#: The key of the field message_id, and where one of less than 128 bytes ends that comes first.
+_ID_KEY, _ID_END = fields.MESSAGE_ID << 3 | 2, RECORD_HEAD_BYTES + 2 + 127
 #: The head of a record: bytes of its crc32, and bytes that the crc32 covers.
 _CRC_BYTES, _HEAD_LEFT = 4, RECORD_HEAD_BYTES - 4
 
@@ -212,6 +215,39 @@ class Log:
         except UnreadableRow:  # as a damaged record of the log: it goes to quarantine
             return None
         return None if kept is None else read(kept[8:], topic_id)
+
+    def ids(self, topic_id: int, units: Iterable[tuple[int, int]]) -> list[bytes | None]:
+        """The message ids of the records at some (position, size); None: it was dropped, or is damaged.
+
+        For messages that were just delivered, whose checksums were compared then: only the heads are.
+        """
+        found = list[bytes | None]()
+        for position, size in units:
+            if not (self._start <= position < self._stop or self._load(position)):
+                read = self.fetch(topic_id, position, size)
+                found.append(None if read is None else fields.raw(read[1], fields.MESSAGE_ID))
+                continue
+            at = position - self._start
+            raw = self._chunk[at : at + min(size, _ID_END)].tobytes()
+            _, length, topic, _ = RECORD.unpack_from(raw)
+            if length != size - RECORD_HEAD_BYTES or topic != topic_id:
+                found.append(None)
+            elif raw[RECORD_HEAD_BYTES] == _ID_KEY and raw[RECORD_HEAD_BYTES + 1] < 0x80:  # as clients write it
+                begin = RECORD_HEAD_BYTES + 2
+                found.append(raw[begin : begin + raw[begin - 1]])
+            else:
+                found.append(fields.raw(self._chunk[at + RECORD_HEAD_BYTES : at + size].tobytes(), fields.MESSAGE_ID))
+        return found
+
+    def fetch_at(self, topic_id: int, position: int) -> tuple[int, bytes] | None:
+        """`fetch` of a record whose size only the record says."""
+        if not (self._start <= position < self._stop or self._load(position)):
+            return self.fetch(topic_id, position, 0)
+        at = position - self._start
+        if self._stop - position < RECORD_HEAD_BYTES:
+            return None
+        length = RECORD.unpack_from(self._chunk, at)[1]
+        return read_record(self._chunk[at : at + RECORD_HEAD_BYTES + length], topic_id)
 
 
 def over_hole(kv: Transaction, topic_id: int, queue: int, offset: int, stop: int) -> int:

@@ -14,7 +14,7 @@ from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.values.ids import TopicId
 from popmq_server.values.limits import KEEP_MS_MAX
-from popmq_server.values.message import GIVE_UP_TOPIC, dead_letter_topic
+from popmq_server.values.message import GIVE_UP_TOPIC, dead_letter_topic, results_topic
 from popmq_server.values.records import Group, Topic, TopicStat
 
 #: Kinds in `purges`: of a topic, a group; of a lite topic, before the id of its parent; of a purged topic while groups
@@ -49,6 +49,14 @@ def ensure_dead_letter_topic(tx: Tx, group: Group) -> Topic:
     """
     name = dead_letter_topic(group.name)
     return topic(tx, name) or new_topic(tx, CreateTopic(name, 1, False, KEEP_MS_MAX))
+
+
+def ensure_results_topic(tx: Tx, group: Group) -> Topic:
+    """`%RESULT%group`, made when the group begins to keep results, or again if it was deleted. By age: nobody has to
+    read them.
+    """
+    name = results_topic(group.name)
+    return topic(tx, name) or new_topic(tx, CreateTopic(name, 1, True, group.results_keep_ms))
 
 
 def ensure_give_up_topic(tx: Tx) -> Topic:

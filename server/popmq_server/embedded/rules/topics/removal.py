@@ -19,7 +19,7 @@ from popmq_server.values.ids import GroupId, GroupTopic, TopicId
 from popmq_server.values.records import RETRY_QUEUE, Stat
 
 #: Databases whose keys start with the topic id.
-OF_TOPIC = ("cq", "idx", "widx", "lidx", "bare", "mark", "queue", "hist", "quar", "uid", "gone", "tstat")
+OF_TOPIC = ("cq", "idx", "widx", "lidx", "bare", "mark", "queue", "hist", "quar", "uid", "gone", "res", "tstat")
 #: The cost of the removal of a subscription beside its keys, in keys.
 SUBSCRIPTION_COST = 5
 #: A group leaves the tuple of its topic's groups, which is copied: this many cost as much as a key.
