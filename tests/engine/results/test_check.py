@@ -63,7 +63,11 @@ DAMAGES: dict[str, Damage] = {
 @pytest.mark.parametrize("sentence", DAMAGES)
 def test_what_is_wrong_is_found(full: Rig, sentence: str) -> None:
     before = full.read("res")
-    full.write(lambda kv: DAMAGES[sentence](full, kv))
+
+    def damage(kv: Transaction) -> None:
+        DAMAGES[sentence](full, kv)
+
+    full.write(damage)
     assert any(sentence in finding for finding in full.findings()), full.findings()
     full.write(lambda kv: _put_back(kv, before, [key for key, _ in full.read("res")]))
 
@@ -81,7 +85,7 @@ def found(rig: Rig) -> set[str]:
 
 def test_results_are_found_without_the_rows_and_the_job_makes_them_again(full: Rig) -> None:
     rows = full.read("res")
-    full.write(lambda kv: [kv.delete("res", key) for key, _ in rows])
+    full.write(lambda kv: _put_back(kv, [], [key for key, _ in rows]))
     full.restart()
     assert found(full) == {*IDS}
     full.advance(2 * 60_000)
