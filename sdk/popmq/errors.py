@@ -36,11 +36,13 @@ PopMQError
 │   │   └── PollingFull       too many parked calls
 │   ├── RateLimited           the topic's quota is used up (`.retry_after`)
 │   ├── LiteTopicQuota        the topic has its maximum number of lite topics
+│   ├── ResultTimeout         the message has no result yet
 │   ├── StorageFull           no room for new messages; acks still work
 │   ├── Unavailable           the broker does not answer, or is starting or stopping
 │   └── DeadlineExceeded      no answer in time: the request may have been done
 ├── PartlyRefused         some entries of a batch were refused, the others are done (`.results`)
-├── RequestFailed         the handler of a request rejected it
+├── RequestFailed         a request was rejected, or became a dead letter
+├── ResultFailed          the message whose result was asked for became a dead letter
 ├── Incomplete            a backup was cut short or damaged: delete the file
 ├── ClientClosed          this client was closed, or created before a fork
 ├── OutsideTransaction    an outbox sends in a transaction of the database: begin one

@@ -10,7 +10,7 @@ from popmq_server.embedded.operations import ResultsPiece
 from popmq_server.embedded.rules.results import places
 from popmq_server.embedded.store.keys import U16
 from popmq_server.embedded.store.lmdb import Transaction
-from tests.engine.results.test_results import acking, leased
+from tests.engine.results.giving import acking, leased
 from tests.engine.rig import HOUR, Rig
 
 IDS = [f"m{number}" for number in range(6)]
@@ -29,54 +29,47 @@ def full(rig: Rig, monkeypatch: pytest.MonkeyPatch, a_chunk_a_commit: None) -> R
     return rig
 
 
-def part(rig: Rig) -> tuple[bytes, bytes]:
-    return next((key, value) for key, value in rig.read("res") if key[-2:] != U16.pack(places.END))
+Rows = list[tuple[bytes, bytes]]
 
 
-def end(rig: Rig) -> tuple[bytes, bytes]:
-    return rig.read("res")[-1]
+def first_with(rows: Rows, key: bytes, value: bytes) -> Rows:
+    """The rows, with another first part."""
+    return [(key, value), *rows[1:]]
 
 
-Damage = Callable[[Rig, Transaction], object]
-
-
-def _moved(rig: Rig, kv: Transaction) -> None:
-    """A name that belongs to another part."""
-    key, value = part(rig)
-    kv.delete("res", key)
-    kv.put("res", key[:-2] + U16.pack(511), value)
-
-
-DAMAGES: dict[str, Damage] = {
-    "names, counted": lambda rig, kv: kv.delete("res", part(rig)[0]),
-    "have no end": lambda rig, kv: kv.delete("res", end(rig)[0]),
-    "a name of another part": _moved,
-    "lies outside": lambda rig, kv: kv.put("res", part(rig)[0], part(rig)[1][:8] + bytes(7) + b"\x01"),
-    "is missing": lambda rig, kv: kv.put("res", part(rig)[0], bytes(8) + part(rig)[1][8:16]),
-    "last entry is not its newest": lambda rig, kv: kv.put(
-        "res", part(rig)[0], part(rig)[1][:16] + part(rig)[1][:8] + bytes(8)
+#: What is found → the rows of one generation, as they are damaged; the first is a part, the last its end.
+DAMAGES: dict[str, Callable[[Rows], Rows]] = {
+    "names, counted": lambda rows: rows[1:],
+    "have no end": lambda rows: rows[:-1],
+    "a name of another part": lambda rows: first_with(rows, rows[0][0][:-2] + U16.pack(511), rows[0][1]),
+    "lies outside": lambda rows: first_with(rows, rows[0][0], rows[0][1][:8] + bytes(7) + b"\x01"),
+    "is missing": lambda rows: first_with(rows, rows[0][0], bytes(8) + rows[0][1][8:16]),
+    "last entry is not its newest": lambda rows: first_with(
+        rows, rows[0][0], rows[0][1][:16] + rows[0][1][:8] + bytes(8)
     ),
-    "no such topic": lambda rig, kv: kv.put("res", b"\0\0\1\0" + end(rig)[0][4:], places.REACH.pack(0, 0)),
+    "no such topic": lambda rows: [*rows, (b"\0\0\1\0" + rows[-1][0][4:], places.REACH.pack(0, 0))],
 }
+
+
+def replace(rig: Rig, rows: Rows) -> None:
+    """Puts these rows in place of all that are there."""
+    there = [key for key, _ in rig.read("res")]
+
+    def change(kv: Transaction) -> None:
+        for key in there:
+            kv.delete("res", key)
+        for key, value in rows:
+            kv.put("res", key, value)
+
+    rig.write(change)
 
 
 @pytest.mark.parametrize("sentence", DAMAGES)
 def test_what_is_wrong_is_found(full: Rig, sentence: str) -> None:
     before = full.read("res")
-
-    def damage(kv: Transaction) -> None:
-        DAMAGES[sentence](full, kv)
-
-    full.write(damage)
+    replace(full, DAMAGES[sentence](before))
     assert any(sentence in finding for finding in full.findings()), full.findings()
-    full.write(lambda kv: _put_back(kv, before, [key for key, _ in full.read("res")]))
-
-
-def _put_back(kv: Transaction, rows: list[tuple[bytes, bytes]], there: list[bytes]) -> None:
-    for key in there:
-        kv.delete("res", key)
-    for key, value in rows:
-        kv.put("res", key, value)
+    replace(full, before)
 
 
 def found(rig: Rig) -> set[str]:
@@ -85,7 +78,7 @@ def found(rig: Rig) -> set[str]:
 
 def test_results_are_found_without_the_rows_and_the_job_makes_them_again(full: Rig) -> None:
     rows = full.read("res")
-    full.write(lambda kv: _put_back(kv, [], [key for key, _ in rows]))
+    replace(full, [])
     full.restart()
     assert found(full) == {*IDS}
     full.advance(2 * 60_000)

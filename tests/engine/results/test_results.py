@@ -11,7 +11,8 @@ from popmq_server.embedded.operations import RedrivePiece, ResultsPiece
 from popmq_server.embedded.rules.results import places
 from popmq_server.embedded.store.keys import DATABASES
 from popmq_server.errors import Refused
-from tests.engine.rig import HOUR, MINUTE, Delivery, Rig, bodies, refusal, sending
+from tests.engine.results.giving import acking, leased
+from tests.engine.rig import HOUR, MINUTE, Rig, bodies, refusal, sending
 
 TOPIC = "%RESULT%g"
 
@@ -22,17 +23,6 @@ def rig(rig: Rig) -> Rig:
     rig.pair(results_keep_ms=HOUR)
     rig.topic("out")
     return rig
-
-
-def leased(rig: Rig, *texts: str) -> list[Delivery]:
-    rig.send(*texts)
-    return rig.pop(len(texts))
-
-
-def acking(rows: list[Delivery], *results: str | None, group: str = "g", kind: str = "") -> ask.Ack:
-    """An Ack with a result for each delivery but those with None."""
-    given = tuple(GivenResult(at, text.encode(), kind) for at, text in enumerate(results) if text is not None)
-    return ask.Ack(group, tuple(row.handle for row in rows), given, sum(len(each.body) for each in given))
 
 
 def found(rig: Rig, *ids: str, group: str = "g", bytes_max: int = 1 << 20) -> dict[str, pb.Result]:
