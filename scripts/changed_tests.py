@@ -32,6 +32,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "demo/": ("tests/spark",),
     "deploy/": ("tests/release",),
     "examples/settle.py": ("tests/sdk/workers",),
+    "examples/fair_keys.py": ("tests/sdk/asking/test_fair_keys.py",),
     "docs/": ("tests/release", "tests/wire/test_documents.py", "tests/spark/test_docs.py"),
     "http2/": ("tests/http2", "tests/wire/serving"),
     "remoting/": ("tests/remoting",),

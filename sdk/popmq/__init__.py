@@ -43,10 +43,11 @@ _NAMES = {
     "popmq.sink": "BatchCommit StageName",
     "popmq.stats": "AccessKey AccessKeys BrokerInfo ClientAnswer ClientSession ClientStats ClusterBroker "
     "ClusterBrokers DeadLetterReason "
-    "DelayedMessage DelayedMessages Discarded Found GroupLife GroupStats History HistoryPoint Lease Leases LifeEvent "
+    "DelayedMessage DelayedMessages Discarded FairKeyStats Found GroupLife GroupStats History HistoryPoint Lease "
+    "Leases LifeEvent "
     "MessageGroupState MessageGroups MessageLife Owner Page QueueOffsets QueueStats RedriveFailure Redriven Stats "
     "StoreStats TopicStats",
-    "popmq.topic": "Assignment Group LiteTopics Quota Retention Session Subscription Topic",
+    "popmq.topic": "Assignment FairKeyLimits FairKeys Group LiteTopics Quota Retention Session Subscription Topic",
     "popmq.transaction": "HalfMessage HalfMessages MessagePreview TransactionCheck",
     "popmq.worker": "Middleware Worker",
 }

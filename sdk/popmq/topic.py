@@ -90,6 +90,32 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
+class FairKeyLimits:
+    """The limits of one fair key, instead of those of all keys. 0: no limit."""
+
+    key: str
+    in_flight_max: int = 0
+    messages_per_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FairKeys:
+    """How a group takes turns by key: one message of each key in turn, whatever number of messages each has.
+
+    Give `property`, the property of a message whose value is its key, or `message_key=True`, its first key. The limits
+    are those of each key; 0: no limit. Not for FIFO and LITE topics, owners, PULL and share numbers.
+    """
+
+    property: str = ""
+    message_key: bool = False
+    # What comes before the first separator in a key is its label: turns go by label, then by key. ≤ 16 bytes.
+    label_separator: str = ""
+    in_flight_max: int = 0  # leased messages, ≤ 1,000,000
+    messages_per_s: int = 0  # ≤ 1,000,000
+    exceptions: Sequence[FairKeyLimits] = ()  # limits of named keys, ≤ 1,000
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """A group and its settings."""
 
@@ -109,6 +135,7 @@ class Group:
     consume_enable: bool = True  # false: its pops and pulls are Forbidden; what it has leased can be settled
     # Seconds: a topic that it has not read for so long is its own no more, and what it had not read is lost for it.
     subscription_expiry: float = DEFAULT_EXPIRY_S  # 1 h – 10 years; 0: never
+    fair_keys: FairKeys | None = None  # None: no turns by key
 
 
 @dataclass(frozen=True, slots=True)

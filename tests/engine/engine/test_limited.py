@@ -15,6 +15,7 @@ from popmq_server.contract.engine import Engine
 from popmq_server.contract.limited import limited
 from popmq_server.contract.operations import Command, Operation, Query
 from popmq_server.errors import Refused
+from popmq_server.values.records import FairKeys
 
 #: What every engine serves.
 EVERY = {
@@ -56,6 +57,10 @@ SETTINGS: dict[str, tuple[Command[object], ...]] = {
     "subscription_expiry": (
         replace(GROUP, subscription_expiry_ms=1),
         ask.UpdateGroup("g", {"subscription_expiry_ms": 1}),
+    ),
+    "fair_keys": (
+        replace(GROUP, fair_keys=FairKeys("key")),
+        ask.UpdateGroup("g", {"fair_keys": FairKeys("key")}),
     ),
 }
 

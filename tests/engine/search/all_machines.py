@@ -3,6 +3,7 @@
 from hypothesis.stateful import RuleBasedStateMachine
 
 from tests.engine.search.machines import Aged, Everything, Forgetful, Moved, Ordered, Plain, Sinks, Timed
+from tests.engine.search.sides.machine_fair import Fair
 from tests.engine.search.sides.machine_full import Full
 from tests.engine.search.sides.machine_lites import LiteLives
 from tests.engine.search.sides.machine_schedules import Scheduled
@@ -19,5 +20,6 @@ MACHINES: dict[type[RuleBasedStateMachine], int] = {
     Aged: 8,
     LiteLives: 15,
     Scheduled: 4,
+    Fair: 12,
     Full: 4,
 }

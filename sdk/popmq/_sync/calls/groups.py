@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from popmq._calls import admin_calls
 from popmq._runtime.later import Later
 from popmq._sync.client_parts import Namespace
 from popmq.duration import Duration, seconds_of, seconds_or_none
-from popmq.topic import DEFAULT_EXPIRY_S, Group, Start, Subscription
+from popmq.topic import DEFAULT_EXPIRY_S, FairKeys, Group, Start, Subscription
 
 if TYPE_CHECKING:
     from popmq._calls import subscription_calls
@@ -40,6 +40,7 @@ class GroupCalls(Namespace):
         lite_exclusive: bool = False,
         consume_enable: bool = True,
         subscription_expiry: Duration = DEFAULT_EXPIRY_S,
+        fair_keys: FairKeys | None = None,
         *,
         timeout: Duration | None = None,
     ) -> Group:
@@ -48,7 +49,7 @@ class GroupCalls(Namespace):
         `invisible`: the lease of a pop that names no length. `share_number` n ≥ 1: 1 + n clients share each queue.
         `start`: where the group begins in a topic, fixed when it first names the topic. `in_flight_max`: the maximum of
         leased messages in one queue. `fifo`, `stop_on_failure`, `lite_exclusive`, `consume_enable`,
-        `subscription_expiry`: see Group.
+        `subscription_expiry`: see Group. `fair_keys`: turns by key, see FairKeys.
         Raises AlreadyExists, InvalidField, Unsupported.
         """
         group = Group(
@@ -65,6 +66,7 @@ class GroupCalls(Namespace):
             lite_exclusive=lite_exclusive,
             consume_enable=consume_enable,
             subscription_expiry=seconds_of(subscription_expiry, "subscription_expiry"),
+            fair_keys=fair_keys,
         )
         return self._wire.run(admin_calls.create_group(group), timeout=timeout)
 
@@ -87,10 +89,11 @@ class GroupCalls(Namespace):
         lite_exclusive: bool | None = None,
         consume_enable: bool | None = None,
         subscription_expiry: Duration | None = None,
+        fair_keys: FairKeys | Literal[False] | None = None,
         *,
         timeout: Duration | None = None,
     ) -> Group:
-        """Changes what is given. Raises GroupNotFound, InvalidField."""
+        """Changes what is given. `fair_keys` False turns them off. Raises GroupNotFound, InvalidField."""
         changes = {
             "max_attempts": max_attempts,
             "backoff": None if backoff is None else admin_calls.delays_of(backoff),
@@ -104,6 +107,7 @@ class GroupCalls(Namespace):
             "lite_exclusive": lite_exclusive,
             "consume_enable": consume_enable,
             "subscription_expiry": seconds_or_none(subscription_expiry, "subscription_expiry"),
+            "fair_keys": fair_keys,
         }
         group = admin_calls.changed_group(self.get(name, timeout=timeout), changes)
         return self._wire.run(admin_calls.update_group(group), timeout=timeout)

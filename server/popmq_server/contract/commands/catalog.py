@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from popmq_server.contract.capabilities import (
     EXCLUSIVE_OWNER,
+    FAIR_KEYS,
     IN_FLIGHT_MAX,
     LITE,
     PURGE,
@@ -18,7 +19,7 @@ from popmq_server.contract.capabilities import (
 from popmq_server.contract.commands.listed import Listed
 from popmq_server.contract.operations import LANE_ACK, Command
 from popmq_server.contract.rights import ADMIN, Needs
-from popmq_server.values.records import Group, Topic
+from popmq_server.values.records import FairKeys, Group, Topic
 
 
 class CreatedTopic(NamedTuple):
@@ -44,6 +45,7 @@ BY_SETTING = {
     "stop_on_failure": STOP_ON_FAILURE,
     "exclusive_owner": EXCLUSIVE_OWNER,
     "subscription_expiry_ms": SUBSCRIPTION_EXPIRY,
+    "fair_keys": FAIR_KEYS,
 }
 
 
@@ -120,7 +122,8 @@ class CreateGroup(Command[CreatedGroup], Listed["CreateGroup"], lane=LANE_ACK, n
     message group (FIFO) instead of going to the dead letter topic. `lite_exclusive`: only one client of the group reads
     a lite topic. `consume_enable`: if false, the group may not read.
     `subscription_expiry_ms`: idle time after which its subscription of a topic is removed; 0 = never. `in_flight_max`,
-    `subscription_expiry_ms` None: the request names none, and the engine has its own default.
+    `subscription_expiry_ms` None: the request names none, and the engine has its own default. `fair_keys`: its
+    turns by key; None = it takes none.
     """
 
     name: str
@@ -137,6 +140,7 @@ class CreateGroup(Command[CreatedGroup], Listed["CreateGroup"], lane=LANE_ACK, n
     lite_exclusive: bool = False
     consume_enable: bool = True
     subscription_expiry_ms: int | None = None
+    fair_keys: FairKeys | None = None
 
     def needs(self) -> Needs:
         return ADMIN

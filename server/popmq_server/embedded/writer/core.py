@@ -38,6 +38,7 @@ from popmq_server.embedded.rules.delivery import (
     subscription,
     token_pop,
 )
+from popmq_server.embedded.rules.delivery.fair import reading as reading_ahead
 from popmq_server.embedded.rules.inspect import browse, look_up, stats, trace, why
 from popmq_server.embedded.rules.lite import lite_pop, lite_sync
 from popmq_server.embedded.rules.lite.lite_send import LitePlacing
@@ -164,6 +165,7 @@ BY_WRITER = (
     | ask.SendBack.by(send_back.send_back)
     | own.Attend.by(idle_subscriptions.attend)
     | own.Sweep.by(offsets.go_on)
+    | own.ReadAhead.by(reading_ahead.go_on)
     | ask.SyncLite.by(lite_sync.sync)
     | ask.Recall.by(delay.recall)
     | ask.EndTransaction.by(end_transaction.end)
