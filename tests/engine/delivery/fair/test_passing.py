@@ -7,6 +7,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.embedded.store.keys import TAKEN_KEY
+from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.values.records import FairKeys
 from tests.engine.rig import DAY, HOUR, MINUTE, Rig, message, refusal
 from tests.engine.traffic.traffic_fair import TENANTS, drained, limited, of, opened, send, tenants, update
@@ -179,7 +180,11 @@ def test_check_finds_what_was_passed_beyond_the_end_and_before_the_position(rig:
     beyond = TAKEN_KEY.pack(*TAKEN_KEY.unpack(key)[:3], 7)
     rig.write(lambda kv: kv.put("taken", beyond, b"\x01"))
     assert any("block 7 of what it passed beyond that is wrong" in sentence for sentence in rig.findings())
-    rig.write(lambda kv: None if kv.delete("taken", beyond) else None)
+
+    def put_back(kv: Transaction) -> None:
+        kv.delete("taken", beyond)
+
+    rig.write(put_back)
     rig.write(lambda kv: kv.put("taken", key, b"\x01"))
     assert any("block 0 of what it passed beyond that is wrong" in sentence for sentence in rig.findings())
     rig.write(lambda kv: kv.put("taken", key, value))
