@@ -36,6 +36,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "examples/snooze.py": ("tests/sdk/workers",),
     "examples/time_limit.py": ("tests/sdk/workers",),
     "examples/results.py": ("tests/sdk/workers",),
+    "examples/fair_keys.py": ("tests/sdk/asking/test_fair_keys.py",),
     "docs/": ("tests/release", "tests/wire/test_documents.py", "tests/spark/test_docs.py"),
     "http2/": ("tests/http2", "tests/wire/serving"),
     "remoting/": ("tests/remoting",),

@@ -43,11 +43,10 @@ _NAMES = {
     "popmq.schedule": "Schedule",
     "popmq.sink": "BatchCommit StageName",
     "popmq.stats": "AccessKey AccessKeys BrokerInfo ClientAnswer ClientSession ClientStats ClusterBroker "
-    "ClusterBrokers DeadLetterReason "
-    "DelayedMessage DelayedMessages Discarded Found GroupLife GroupStats History HistoryPoint Lease Leases LifeEvent "
-    "MessageGroupState MessageGroups MessageLife Owner Page QueueOffsets QueueStats RedriveFailure Redriven "
-    "Rescheduled Stats StoreStats TopicStats",
-    "popmq.topic": "Assignment Group LiteTopics Quota Retention Session Subscription Topic",
+    "ClusterBrokers DeadLetterReason DelayedMessage DelayedMessages Discarded FairKeyStats Found GroupLife GroupStats "
+    "History HistoryPoint Lease Leases LifeEvent MessageGroupState MessageGroups MessageLife Owner Page QueueOffsets "
+    "QueueStats RedriveFailure Redriven Rescheduled Stats StoreStats TopicStats",
+    "popmq.topic": "Assignment FairKeyLimits FairKeys Group LiteTopics Quota Retention Session Subscription Topic",
     "popmq.transaction": "HalfMessage HalfMessages MessagePreview TransactionCheck",
     "popmq.worker": "Middleware Worker",
 }

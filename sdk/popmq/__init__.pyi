@@ -73,6 +73,7 @@ from popmq.stats import DeadLetterReason as DeadLetterReason
 from popmq.stats import DelayedMessage as DelayedMessage
 from popmq.stats import DelayedMessages as DelayedMessages
 from popmq.stats import Discarded as Discarded
+from popmq.stats import FairKeyStats as FairKeyStats
 from popmq.stats import Found as Found
 from popmq.stats import GroupLife as GroupLife
 from popmq.stats import GroupStats as GroupStats
@@ -95,6 +96,8 @@ from popmq.stats import Stats as Stats
 from popmq.stats import StoreStats as StoreStats
 from popmq.stats import TopicStats as TopicStats
 from popmq.topic import Assignment as Assignment
+from popmq.topic import FairKeyLimits as FairKeyLimits
+from popmq.topic import FairKeys as FairKeys
 from popmq.topic import Group as Group
 from popmq.topic import LiteTopics as LiteTopics
 from popmq.topic import Quota as Quota
@@ -143,6 +146,9 @@ __all__ = [
     "Delivery",
     "Discarded",
     "EncodedMessages",
+    "FairKeyLimits",
+    "FairKeyStats",
+    "FairKeys",
     "Finished",
     "FlowControl",
     "Found",

@@ -36,6 +36,15 @@ class TopicStats:
 
 
 @dataclass(frozen=True, slots=True)
+class FairKeyStats:
+    """A fair key of a group in a topic, among those that the broker has read ahead."""
+
+    key: str
+    waiting: int  # messages and retries that wait
+    in_flight: int  # leased, counted where keys have a limit of these
+
+
+@dataclass(frozen=True, slots=True)
 class GroupStats:
     """One group in one topic; the `backlog` is what it still has to do."""
 
@@ -67,6 +76,8 @@ class GroupStats:
     dead_blocked: int | None = (
         0  # among in_flight: lease over, no attempt left, and no room in the store for the dead letter
     )
+    keys_waiting: int | None = None  # fair keys with messages, among those that the broker has read ahead
+    busiest_keys: Sequence[FairKeyStats] = ()  # those with the most waiting messages, ≤ 5
 
     @property
     def backlog(self) -> int:

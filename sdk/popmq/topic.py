@@ -90,6 +90,32 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
+class FairKeyLimits:
+    """The limits of one fair key, instead of those of all keys. 0: no limit."""
+
+    key: str
+    in_flight_max: int = 0
+    messages_per_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FairKeys:
+    """How a group takes turns by key: one message of each key in turn, whatever number of messages each has.
+
+    Give `property`, the property of a message whose value is its key, or `message_key=True`, its first key. The limits
+    are those of each key; 0: no limit. Not for FIFO and LITE topics, owners, PULL and share numbers.
+    """
+
+    property: str = ""
+    message_key: bool = False
+    # What comes before the first separator in a key is its label: turns go by label, then by key. ≤ 16 bytes.
+    label_separator: str = ""
+    in_flight_max: int = 0  # leased messages, ≤ 1,000,000
+    messages_per_s: int = 0  # ≤ 1,000,000
+    exceptions: Sequence[FairKeyLimits] = ()  # limits of named keys, ≤ 1,000
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """A group and its settings."""
 
@@ -112,6 +138,7 @@ class Group:
     snoozes_max: int = 1_000  # how often one message may be snoozed, 1–10,000; a further snooze counts as an attempt
     dead_letter_expired: bool = False  # messages whose ttl is over become dead letters; else they are dropped
     results_keep: float = 0.0  # seconds for which results of its messages are kept, 1 min – 10 years; 0: not at all
+    fair_keys: FairKeys | None = None  # None: no turns by key
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from popmq_server.contract import commands as ask
 from popmq_server.embedded import operations
+from popmq_server.values.records import FairKeys, KeyLimits
 from tests.engine.rig import HOUR, MINUTE, SECOND, Rig, message
 
 
@@ -191,6 +192,16 @@ def third(rig: Rig) -> None:
     stage(rig, "done", "s0", "s1", topic="staged", batch=1)
     commit(rig, ("done", 2), batch=1, topic="staged")
     stage(rig, "waits", "s2", topic="staged", batch=2)
+
+
+def by_turns(rig: Rig) -> None:
+    """A group with fair keys that has passed messages out of order, and has a limit of leases for each key."""
+    fair = FairKeys("property", "tenant", "/", 2, 5, (KeyLimits("acme", 1),))
+    rig.topic("tenants", 1)
+    rig.group("fair", fair_keys=fair)
+    entries = tuple(message(f"{key}{n}", properties={"tenant": key}) for key in ("acme", "bolt") for n in range(4))
+    rig.do(ask.Send("tenants", entries, "", 0, sum(len(entry.data) for entry in entries)))
+    rig.pop(8, "tenants", "fair")
 
 
 def main() -> None:

@@ -1274,7 +1274,7 @@ class Backoff(_message.Message):
     def __init__(self, delays_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("name", "max_attempts", "backoff", "invisible_ms", "share_number", "start", "exclusive_owner", "fifo", "created_ms", "in_flight_max", "stop_on_failure", "lite_exclusive", "consume_enable", "subscription_expiry_ms", "snoozes_max", "dead_letter_expired", "results_keep_ms")
+    __slots__ = ("name", "max_attempts", "backoff", "invisible_ms", "share_number", "start", "exclusive_owner", "fifo", "created_ms", "in_flight_max", "stop_on_failure", "lite_exclusive", "consume_enable", "subscription_expiry_ms", "snoozes_max", "dead_letter_expired", "results_keep_ms", "fair_keys")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     BACKOFF_FIELD_NUMBER: _ClassVar[int]
@@ -1292,6 +1292,7 @@ class Group(_message.Message):
     SNOOZES_MAX_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_EXPIRED_FIELD_NUMBER: _ClassVar[int]
     RESULTS_KEEP_MS_FIELD_NUMBER: _ClassVar[int]
+    FAIR_KEYS_FIELD_NUMBER: _ClassVar[int]
     name: str
     max_attempts: int
     backoff: Backoff
@@ -1309,7 +1310,44 @@ class Group(_message.Message):
     snoozes_max: int
     dead_letter_expired: bool
     results_keep_ms: int
-    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., invisible_ms: _Optional[int] = ..., share_number: _Optional[int] = ..., start: _Optional[_Union[StartPosition, _Mapping]] = ..., exclusive_owner: bool = ..., fifo: bool = ..., created_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., stop_on_failure: bool = ..., lite_exclusive: bool = ..., consume_enable: bool = ..., subscription_expiry_ms: _Optional[int] = ..., snoozes_max: _Optional[int] = ..., dead_letter_expired: bool = ..., results_keep_ms: _Optional[int] = ...) -> None: ...
+    fair_keys: FairKeys
+    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., invisible_ms: _Optional[int] = ..., share_number: _Optional[int] = ..., start: _Optional[_Union[StartPosition, _Mapping]] = ..., exclusive_owner: bool = ..., fifo: bool = ..., created_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., stop_on_failure: bool = ..., lite_exclusive: bool = ..., consume_enable: bool = ..., subscription_expiry_ms: _Optional[int] = ..., snoozes_max: _Optional[int] = ..., dead_letter_expired: bool = ..., results_keep_ms: _Optional[int] = ..., fair_keys: _Optional[_Union[FairKeys, _Mapping]] = ...) -> None: ...
+
+class FairKeys(_message.Message):
+    __slots__ = ("property", "message_key", "label_separator", "in_flight_max", "messages_per_s", "exceptions")
+    PROPERTY_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_KEY_FIELD_NUMBER: _ClassVar[int]
+    LABEL_SEPARATOR_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_MAX_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
+    property: str
+    message_key: bool
+    label_separator: str
+    in_flight_max: int
+    messages_per_s: int
+    exceptions: _containers.RepeatedCompositeFieldContainer[FairKeyLimits]
+    def __init__(self, property: _Optional[str] = ..., message_key: bool = ..., label_separator: _Optional[str] = ..., in_flight_max: _Optional[int] = ..., messages_per_s: _Optional[int] = ..., exceptions: _Optional[_Iterable[_Union[FairKeyLimits, _Mapping]]] = ...) -> None: ...
+
+class FairKeyLimits(_message.Message):
+    __slots__ = ("key", "in_flight_max", "messages_per_s")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_MAX_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    in_flight_max: int
+    messages_per_s: int
+    def __init__(self, key: _Optional[str] = ..., in_flight_max: _Optional[int] = ..., messages_per_s: _Optional[int] = ...) -> None: ...
+
+class FairKeyStats(_message.Message):
+    __slots__ = ("key", "waiting", "in_flight")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    waiting: int
+    in_flight: int
+    def __init__(self, key: _Optional[str] = ..., waiting: _Optional[int] = ..., in_flight: _Optional[int] = ...) -> None: ...
 
 class Subscription(_message.Message):
     __slots__ = ("topic", "filter", "mode", "share_number")
@@ -2181,7 +2219,7 @@ class TopicStats(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., messages: _Optional[int] = ..., sent_per_s: _Optional[float] = ..., queues: _Optional[_Iterable[_Union[QueueStats, _Mapping]]] = ..., delayed: _Optional[int] = ..., half: _Optional[int] = ..., bytes: _Optional[int] = ..., lite_topics: _Optional[int] = ..., abandoned: _Optional[int] = ...) -> None: ...
 
 class GroupStats(_message.Message):
-    __slots__ = ("group", "topic", "ready", "in_flight", "retry", "backoff", "delayed", "dead", "acked", "quarantined", "oldest_age_ms", "popped_per_s", "acked_per_s", "waiters", "sessions", "owners", "waiting", "filtered", "stopped", "mode", "read_ms", "expires_ms", "bytes_behind", "dropped", "dead_blocked", "expired")
+    __slots__ = ("group", "topic", "ready", "in_flight", "retry", "backoff", "delayed", "dead", "acked", "quarantined", "oldest_age_ms", "popped_per_s", "acked_per_s", "waiters", "sessions", "owners", "waiting", "filtered", "stopped", "mode", "read_ms", "expires_ms", "bytes_behind", "dropped", "keys_waiting", "busiest_keys", "dead_blocked", "expired")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
@@ -2206,6 +2244,8 @@ class GroupStats(_message.Message):
     EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
     BYTES_BEHIND_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
+    KEYS_WAITING_FIELD_NUMBER: _ClassVar[int]
+    BUSIEST_KEYS_FIELD_NUMBER: _ClassVar[int]
     DEAD_BLOCKED_FIELD_NUMBER: _ClassVar[int]
     EXPIRED_FIELD_NUMBER: _ClassVar[int]
     group: str
@@ -2232,9 +2272,11 @@ class GroupStats(_message.Message):
     expires_ms: int
     bytes_behind: int
     dropped: int
+    keys_waiting: int
+    busiest_keys: _containers.RepeatedCompositeFieldContainer[FairKeyStats]
     dead_blocked: int
     expired: int
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., retry: _Optional[int] = ..., backoff: _Optional[int] = ..., delayed: _Optional[int] = ..., dead: _Optional[int] = ..., acked: _Optional[int] = ..., quarantined: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., popped_per_s: _Optional[float] = ..., acked_per_s: _Optional[float] = ..., waiters: _Optional[int] = ..., sessions: _Optional[int] = ..., owners: _Optional[int] = ..., waiting: _Optional[int] = ..., filtered: _Optional[int] = ..., stopped: _Optional[int] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ..., read_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., bytes_behind: _Optional[int] = ..., dropped: _Optional[int] = ..., dead_blocked: _Optional[int] = ..., expired: _Optional[int] = ...) -> None: ...
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., retry: _Optional[int] = ..., backoff: _Optional[int] = ..., delayed: _Optional[int] = ..., dead: _Optional[int] = ..., acked: _Optional[int] = ..., quarantined: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., popped_per_s: _Optional[float] = ..., acked_per_s: _Optional[float] = ..., waiters: _Optional[int] = ..., sessions: _Optional[int] = ..., owners: _Optional[int] = ..., waiting: _Optional[int] = ..., filtered: _Optional[int] = ..., stopped: _Optional[int] = ..., mode: _Optional[_Union[ConsumeMode, str]] = ..., read_ms: _Optional[int] = ..., expires_ms: _Optional[int] = ..., bytes_behind: _Optional[int] = ..., dropped: _Optional[int] = ..., keys_waiting: _Optional[int] = ..., busiest_keys: _Optional[_Iterable[_Union[FairKeyStats, _Mapping]]] = ..., dead_blocked: _Optional[int] = ..., expired: _Optional[int] = ...) -> None: ...
 
 class GetHistoryRequest(_message.Message):
     __slots__ = ("topic", "group")

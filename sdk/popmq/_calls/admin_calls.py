@@ -11,7 +11,19 @@ from popmq._runtime.later import Later
 from popmq._transport.call import Call, Pages
 from popmq.duration import Duration, seconds_of
 from popmq.errors import GroupNotFound, InvalidField, TopicNotFound
-from popmq.topic import Group, LiteTopics, Permission, Quota, Retention, Start, Subscription, Topic, TopicType
+from popmq.topic import (
+    FairKeyLimits,
+    FairKeys,
+    Group,
+    LiteTopics,
+    Permission,
+    Quota,
+    Retention,
+    Start,
+    Subscription,
+    Topic,
+    TopicType,
+)
 from popmq_proto.v1 import popmq_pb2 as pb
 
 if TYPE_CHECKING:
@@ -217,7 +229,10 @@ def delays_of(backoff: Duration | Sequence[Duration]) -> list[float]:
 def changed_group(group: Group, changes: dict[str, Any]) -> Group:
     """`group` with the changes that are not None."""
     checking.from_one("group.", in_flight_max=changes["in_flight_max"])
-    return replace(group, **{name: value for name, value in changes.items() if value is not None})
+    given = {name: value for name, value in changes.items() if value is not None}
+    if given.get("fair_keys") is False:
+        given["fair_keys"] = None
+    return replace(group, **given)
 
 
 def start_position(start: Start) -> pb.StartPosition:
@@ -259,6 +274,7 @@ def _group_row(group: Group) -> pb.Group:
         dead_letter_expired=group.dead_letter_expired,
         snoozes_max=None if group.snoozes_max in (0, _DEFAULT.snoozes_max) else group.snoozes_max,
         results_keep_ms=ms(group.results_keep),
+        fair_keys=_fair_keys_row(group.fair_keys) if group.fair_keys else None,
     )
 
 
@@ -281,7 +297,44 @@ def _read_group(row: pb.Group) -> Group:
         row.snoozes_max,
         row.dead_letter_expired,
         row.results_keep_ms / 1000,
+        _read_fair_keys(row.fair_keys) if row.HasField("fair_keys") else None,
     )
+
+
+def _fair_keys_row(fair: FairKeys) -> pb.FairKeys:
+    if bool(fair.property) == fair.message_key:
+        raise InvalidField(
+            "fair keys have a property or message_key=True",
+            code="INVALID_FIELD",
+            field="group.fair_keys.key",
+            action="give one of the two",
+        )
+    field = "group.fair_keys."
+    return checking.built(
+        pb.FairKeys,
+        field,
+        property=fair.property or None,
+        message_key=fair.message_key or None,
+        label_separator=fair.label_separator,
+        in_flight_max=fair.in_flight_max,
+        messages_per_s=fair.messages_per_s,
+        exceptions=[
+            checking.built(
+                pb.FairKeyLimits,
+                f"{field}exceptions[{index}].",
+                key=one.key,
+                in_flight_max=one.in_flight_max,
+                messages_per_s=one.messages_per_s,
+            )
+            for index, one in enumerate(fair.exceptions)
+        ],
+    )
+
+
+def _read_fair_keys(row: pb.FairKeys) -> FairKeys:
+    exceptions = tuple(FairKeyLimits(one.key, one.in_flight_max, one.messages_per_s) for one in row.exceptions)
+    limits = row.in_flight_max, row.messages_per_s
+    return FairKeys(row.property, row.message_key, row.label_separator, *limits, exceptions)
 
 
 def _read_its_group(reply: Any, _retried: bool) -> Group:

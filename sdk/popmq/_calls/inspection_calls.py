@@ -24,6 +24,7 @@ from popmq.stats import (
     DelayedMessage,
     DelayedMessages,
     Discarded,
+    FairKeyStats,
     Found,
     GroupLife,
     GroupStats,
@@ -127,7 +128,11 @@ def _read_topic_stats(row: pb.TopicStats) -> TopicStats:
 def read_group_stats(row: pb.GroupStats) -> GroupStats:
     """Numbers of one group in one topic."""
     numbers: GroupStats = same_names(
-        GroupStats, row, oldest_age=in_seconds(row, "oldest_age_ms"), mode=pb.ConsumeMode.Name(row.mode)
+        GroupStats,
+        row,
+        oldest_age=in_seconds(row, "oldest_age_ms"),
+        mode=pb.ConsumeMode.Name(row.mode),
+        busiest_keys=tuple(same_names(FairKeyStats, key) for key in row.busiest_keys),
     )
     return numbers
 

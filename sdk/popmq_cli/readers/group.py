@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 import popmq
+from popmq_cli.readers.fair_keys import fair_keys_of, fair_text, names_fair_keys
 from popmq_cli.shared.asking import DURATION, asks, by_topic, sure
 from popmq_cli.shared.completing import groups
 from popmq_cli.shared.moments import moment, moment_of
@@ -27,6 +28,7 @@ STATS_COLUMNS = [
     "FILTERED#",
     "EXPIRED#",
 ]
+KEYS_COLUMNS = ["TOPIC", "BUSIEST KEYS", "WAITING#", "IN FLIGHT#"]
 READS_COLUMNS = ["TOPIC", "LAST READ", "EXPIRES"]
 SUBSCRIPTION_COLUMNS = ["TOPIC", "MODE", "SHARE#", "FILTER"]
 
@@ -74,6 +76,17 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="DURATION",
             help="Its subscription to a topic expires after this time without a read; 0s: never.  [default: 90d]",
         ),
+        click.option("--fair-key", metavar="KEY", help='Turns by key: "property:NAME", or "key": the first key.'),
+        click.option("--no-fair-keys", is_flag=True, help="No turns by key."),
+        click.option("--fair-label", metavar="SEPARATOR", help='Turns by label, what comes before "/", then by key.'),
+        click.option("--key-in-flight-max", type=click.IntRange(0), help="Leased messages of one key; 0: no limit."),
+        click.option("--key-rate", type=click.IntRange(0), help="Messages of one key a second; 0: no limit."),
+        click.option(
+            "--key-limits",
+            multiple=True,
+            metavar="KEY=IN_FLIGHT,RATE",
+            help='Limits of one key instead of those: "acme=100,0".',
+        ),
         click.option(
             "--snoozes-max", type=click.IntRange(1), help="How often one message may be snoozed.  [default: 1000]"
         ),
@@ -113,9 +126,10 @@ def create(client: popmq.Client, output: Output, name: str, **given: Any) -> Non
       popmq group create billing
       popmq group create mail --max-attempts 3 --backoff 10s,1m
       popmq group create eu --sql "orders=region = 'eu'" --filter "parcels=eu || ch"
+      popmq group create tenants --fair-key property:tenant --key-in-flight-max 20
     """
     filters = _filters(given)
-    made = client.groups.create(name, **_settings(given))
+    made = client.groups.create(name, **_settings(given, fair_keys_of(given, None)))
     _set_filters(client, name, filters)
     output.done(f"group {made.name}: at most {made.max_attempts} attempts", made)
 
@@ -138,7 +152,8 @@ def update(client: popmq.Client, output: Output, name: str, **given: Any) -> Non
       popmq group update billing --results-keep 1h
     """
     filters = _filters(given)
-    changed = client.groups.update(name, **_settings(given))
+    before = client.groups.get(name).fair_keys if names_fair_keys(given) else None
+    changed = client.groups.update(name, **_settings(given, fair_keys_of(given, before)))
     _set_filters(client, name, filters)
     output.done(f"group {changed.name} is changed", changed)
 
@@ -180,6 +195,8 @@ def describe(client: popmq.Client, output: Output, name: str) -> None:
     if read:
         output.table("", SUBSCRIPTION_COLUMNS, [subscription_row(row) for row in read])
     output.table("", STATS_COLUMNS, [_stats_row(row) for row in numbers])
+    if keys := [(row.topic, key.key, key.waiting, key.in_flight) for row in numbers for key in row.busiest_keys]:
+        output.table("", KEYS_COLUMNS, keys)
     output.table("", READS_COLUMNS, [_reads_row(row) for row in numbers])
 
 
@@ -232,6 +249,7 @@ def _fields(group: popmq.Group) -> dict[str, Any]:
         "on failure": "stop its message group" if group.stop_on_failure else "dead letter",
         "lite exclusive": "yes" if group.lite_exclusive else "no",
         "consume enable": "yes" if group.consume_enable else "no",
+        "fair keys": fair_text(group.fair_keys),
         "expiry": f"{seconds(group.subscription_expiry)} without a read" if group.subscription_expiry else "never",
         "snoozes": f"at most {group.snoozes_max:,} of a message" if group.snoozes_max else "–",
         "expired messages": "dead letters" if group.dead_letter_expired else "dropped",
@@ -256,8 +274,9 @@ def _set_filters(client: popmq.Client, group: str, filters: dict[str, dict[str, 
         client.groups.set_filter(topic, group, **expression)
 
 
-def _settings(given: dict[str, Any]) -> dict[str, Any]:
-    """The given settings, as parameters of the client's methods."""
+def _settings(given: dict[str, Any], fair_keys: popmq.FairKeys | Literal[False] | None) -> dict[str, Any]:
+    """The given settings, as parameters of the client's methods. `fair_keys` None: they are not given."""
+    given = given | {"fair_keys": fair_keys}
     known = {name: value for name, value in given.items() if value is not None}
     if "backoff" in known:
         known["backoff"] = [DURATION.convert(delay.strip(), None, None) for delay in known["backoff"].split(",")]

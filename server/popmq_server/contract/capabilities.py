@@ -95,6 +95,10 @@ SUBSCRIPTION_EXPIRY = Capability(
     "subscription_expiry", "expiry of idle subscriptions", "delete groups that are no longer used"
 )
 
+FAIR_KEYS = Capability(
+    "fair_keys", "turns by fair key", "a FIFO topic with message groups, or a topic for each tenant with many messages"
+)
+
 #: All capabilities, by name.
 CAPABILITIES = {
     each.name: each
@@ -138,5 +142,6 @@ CAPABILITIES = {
         STOP_ON_FAILURE,
         EXCLUSIVE_OWNER,
         SUBSCRIPTION_EXPIRY,
+        FAIR_KEYS,
     )
 }

@@ -5,7 +5,7 @@ A program creates what it needs at each start: with equal settings that succeeds
 
 from popmq_server.contract.commands import CreateGroup, CreateTopic, UpdateTopic
 from popmq_server.errors import Refused, invalid
-from popmq_server.values.records import Group, Topic
+from popmq_server.values.records import FairKeys, Group, Topic
 
 
 def expect_same(what: str, existing: Topic | Group, wanted: CreateTopic | CreateGroup) -> None:
@@ -22,6 +22,8 @@ def expect_same(what: str, existing: Topic | Group, wanted: CreateTopic | Create
 def _differing(existing: Topic | Group, wanted: CreateTopic | CreateGroup) -> str:
     """The settings in which a creation differs from the existing topic or group, as a text; "" if there are none."""
     pairs = [(field, getattr(existing, field), getattr(wanted, field)) for field in vars(wanted)]
+    if isinstance(existing, Group) and existing.fair_keys == FairKeys():  # they were turned off
+        pairs = [(field, None if field == "fair_keys" else has, wants) for field, has, wants in pairs]
     return ", ".join(f"{field} is {has}, not {wants}" for field, has, wants in pairs if has != wants)
 
 

@@ -107,6 +107,13 @@ class Sweep(Command[bool], Own["Sweep"], lane=LANE_ACK):
     group: str
 
 
+class ReadAhead(Command[bool], Own["ReadAhead"], lane=LANE_POP):
+    """Reads a piece of the messages that wait by fair key → whether more is left to read."""
+
+    topic: str
+    group: str
+
+
 # ── Live clients and producers ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -358,6 +365,7 @@ EveryOwn = (
     | NextRelease
     | NextRenewal
     | PeekPiece
+    | ReadAhead
     | RedrivePiece
     | ResultsPiece
     | StoreState

@@ -31,6 +31,7 @@ _GAUGES = {
     "retry": "Messages in the retry topic, deliverable",
     "backoff": "Messages released with a delay that is not over",
     "bytes_behind": "Bytes of the messages that are not popped yet, by the mean size of the topic",
+    "keys_waiting": "Fair keys with messages that wait, among those that the broker has read ahead",
     "dead_blocked": "Leased messages without an attempt left whose dead letters find no room in the store",
 }
 _COUNTERS = {

@@ -18,6 +18,8 @@ GroupTopic: TypeAlias = tuple[GroupId, TopicId]
 TopicQueue: TypeAlias = tuple[TopicId, int]
 GroupQueue: TypeAlias = tuple[GroupId, TopicId, int]
 MessageGroup: TypeAlias = tuple[GroupId, TopicId, bytes]
+#: Number of a block of offsets → bits of those that a group passed beyond its position.
+Taken: TypeAlias = dict[int, int]
 
 #: Ids have 32 bits in every key, and are never reused.
 ENTITY_MAX = (1 << 32) - 1

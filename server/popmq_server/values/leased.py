@@ -17,7 +17,8 @@ class Leased(NamedTuple):
     is not complete: ask again at once. `refusal`: why nothing was leased although there are messages, once the Pop
     waits no longer. `quota_ms`: when the topic's quota permits the next message. `type`: the topic's. `parts`: for lite
     topics, each with its own CheckPoint and rows; `rows` are then those of all parts. `named`: an empty answer of a Pop
-    that read certain queues, not all.
+    that read certain queues, not all. `look_ms`: when the rate of a fair key permits its next message; 0 = no key waits
+    for that. `behind`: messages are left to read ahead for fair keys (ReadAhead).
     """
 
     rows: list[LeasedRow]
@@ -34,6 +35,8 @@ class Leased(NamedTuple):
     type: str = "NORMAL"
     parts: tuple["Leased", ...] = ()
     named: bool = False
+    look_ms: int = 0
+    behind: bool = False
 
     @property
     def leases(self) -> tuple["Leased", ...]:

@@ -32,3 +32,8 @@ SHARE_NUMBER_MAX = 10_000
 SNOOZES_LIMIT_MAX = 10_000
 #: Bounds of a group's subscription_expiry: how long a subscription is not read before it expires.
 EXPIRY_MS_MIN, EXPIRY_MS_MAX = 3_600_000, 10 * 365 * 86_400_000
+
+#: Fair keys of a group: bytes of the separator of labels, keys with limits of their own, messages of a key a second.
+SEPARATOR_BYTES_MAX = 16
+FAIR_EXCEPTIONS_MAX = 1000
+KEY_MESSAGES_PER_S_MAX = 1_000_000

@@ -64,6 +64,40 @@ class Topic(NamedTuple):
         return self.type == "FIFO" or self.parent_id > 0
 
 
+class KeyLimits(NamedTuple):
+    """The limits of one fair key, instead of those of all keys; 0 = no limit."""
+
+    key: str
+    in_flight_max: int = 0
+    messages_per_s: int = 0
+
+
+class FairKeys(NamedTuple):
+    """How a group takes turns by key. The limits are those of each key; 0 = no limit.
+
+    `source`: "property" (the one named `property_name`), "key" (the first key of a message), or "" = the group takes no
+    turns now, but did so once, and may have passed messages out of order. `separator`: what comes before the first one
+    in a key is its label, and turns go by label, then by key; "" = there are no labels.
+    """
+
+    source: str = ""
+    property_name: str = ""
+    separator: str = ""
+    in_flight_max: int = 0
+    messages_per_s: int = 0
+    exceptions: tuple[KeyLimits, ...] = ()
+
+    @property
+    def on(self) -> bool:
+        """Whether the group takes turns by key now."""
+        return bool(self.source)
+
+    @property
+    def limits_leases(self) -> bool:
+        """Whether any key has a limit of leased messages."""
+        return bool(self.in_flight_max) or any(one.in_flight_max for one in self.exceptions)
+
+
 class Group(NamedTuple):
     """Settings of a group; times in ms. The fields are those of commands.CreateGroup, which describes them."""
 
@@ -86,6 +120,7 @@ class Group(NamedTuple):
     snoozes_max: int = SNOOZES_MAX
     dead_letter_expired: bool = False
     results_keep_ms: int = 0  # how long results are kept; 0 = not at all
+    fair_keys: FairKeys | None = None
 
     def backoff_ms(self, attempts: int) -> int:
         """The delay before the next attempt, after `attempts` of them (at least 1); the last of `delays_ms` repeats."""

@@ -182,3 +182,36 @@ def test_a_block_goes_when_the_first_of_its_messages_is_the_last_to_go(rig: Rig)
     for _ in range(3):
         rig.advance(MINUTE)
     assert (rig.read("log"), rig.read("hist")) == ([], [])
+
+
+# ── Many at once ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_that_are_added_together_are_stored_as_one_by_one(rig: Rig, seed: int) -> None:
+    rig.topic("t", 2)
+    topic_id, chance = rig.core.state.ids[("t", "t")], random.Random(seed)
+
+    def put(kv: Transaction) -> None:
+        for _ in range(20):
+            some = sorted((drawn(chance) for _ in range(chance.choice([1, 2, 40]))), key=lambda row: row.first)
+            for row in some:
+                history_rows.add(kv, topic_id, 0, row)
+            history_rows.add_all(kv, topic_id, 1, some)
+
+    rig.write(put)
+    stored = [
+        [(key[6:], value) for key, value in rig.read("hist") if HIST_KEY.unpack(key)[1] == queue] for queue in (0, 1)
+    ]
+    assert stored[0] == stored[1]
+
+
+def test_an_ack_of_scattered_messages_puts_each_block_of_history_once(rig: Rig) -> None:
+    rig.topic("t", 1)
+    topic_id = rig.core.state.ids[("t", "t")]
+    some = [drawn(random.Random(seed))._replace(first=3 * seed, length=1, done=1, reason="") for seed in range(50)]
+    kv = rig.store.begin()
+    before = kv.writes
+    history_rows.add_all(kv, topic_id, 0, some)
+    assert kv.writes - before == 1
+    kv.commit()

@@ -16,6 +16,7 @@ from popmq_server.contract.limited import limited
 from popmq_server.contract.operations import Command, Operation, Query
 from popmq_server.errors import Refused
 from popmq_server.values.message import Extra
+from popmq_server.values.records import FairKeys
 
 #: What every engine serves.
 EVERY = {
@@ -68,6 +69,10 @@ SETTINGS: dict[str, tuple[Command[object], ...]] = {
         ask.Send("t", (NewMessage(b"", "", "a", extra=Extra(ttl_ms=1)),)),
     ),
     "snooze": (replace(GROUP, snoozes_max=1), ask.UpdateGroup("g", {"snoozes_max": 1})),
+    "fair_keys": (
+        replace(GROUP, fair_keys=FairKeys("key")),
+        ask.UpdateGroup("g", {"fair_keys": FairKeys("key")}),
+    ),
 }
 
 

@@ -3,6 +3,7 @@
 from hypothesis.stateful import RuleBasedStateMachine
 
 from tests.engine.search.machines import Aged, Everything, Forgetful, Moved, Ordered, Plain, Sinks, Timed
+from tests.engine.search.sides.machine_fair import Fair
 from tests.engine.search.sides.machine_full import Full
 from tests.engine.search.sides.machine_lites import LiteLives
 from tests.engine.search.sides.machine_results import Results
@@ -21,5 +22,6 @@ MACHINES: dict[type[RuleBasedStateMachine], int] = {
     LiteLives: 15,
     Results: 15,
     Scheduled: 4,
+    Fair: 12,
     Full: 4,
 }

@@ -79,7 +79,7 @@ def test_only_tables_that_leave_otherwise_are_without_roles() -> None:
     assert {names[id(table)] for table, roles in state.tables.roles() if not roles} == {
         *("ck", "leases", "subs", "pins", "group_pins", "span_chunks", "spans", "clients"),
         *("attempts", "lite_attempts", "session_leases", "session_spans", "dead_blocked", "dead_blocked_count"),
-        *("ids", "lite_ids", "purges", "walked", "purged", "counters", "schedules"),
+        *("ids", "lite_ids", "purges", "walked", "purged", "counters", "schedules", "key_leases"),
     }
 
 

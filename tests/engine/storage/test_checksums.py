@@ -76,6 +76,7 @@ def test_every_row_of_a_store_has_its_checksum_and_is_read_as_it_was_written_aft
     fill.first(rig)
     fill.second(rig)
     fill.third(rig)
+    fill.by_turns(rig)
     fill.removing(rig)
     rig.core.close()
     chance, met = random.Random(1), set[str]()

@@ -28,7 +28,7 @@ SINCE_2 = [number for number in KEPT if number >= 2]
 #: What a store cannot show at rest: room for later work, what lasts for a moment, and what needs thousands of messages.
 NEVER_AT_REST = {"publish", "res", "sweep", "widx"}
 #: Databases that formats up to the newest kept one did not have.
-LATER = {"staged", "stage", "batch", "lidx", "cron", "cronmsg"}
+LATER = {"staged", "stage", "batch", "lidx", "cron", "cronmsg", "taken"}
 
 
 @pytest.fixture

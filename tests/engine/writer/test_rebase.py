@@ -341,7 +341,7 @@ def test_every_database_either_moves_or_is_known_to_hold_no_time_that_anything_w
         "quar",
     }
     without |= {"purge", "sweep", "tstat", "hmsg", "fwait", "bare", "res", "widx", "lidx", "begin", "stage", "publish"}
-    without |= {"mark"}
+    without |= {"mark", "taken"}
     without |= {"cron", "cronmsg"}  # wall time: occurrences.turn sets it right, also without a restart
     assert moved | without == set(DATABASES), "a new database: does it hold times?"
     assert not moved & without

@@ -246,7 +246,29 @@ def bad_group_settings(name: str) -> list[Case]:
         bad(name, "INVALID_FIELD", "group.backoff.delays_ms[0]", **{delays: [HOUR_12 + 1]}),
         bad(name, "INVALID_FIELD", "group.start.timestamp_ms", group__start__timestamp_ms=5),
         *out_of_range(name, "group__start__from", 3, -1),
+        *bad_fair_keys(name),
     ]
+
+
+def bad_fair_keys(name: str) -> Iterator[Case]:
+    fair, good = "group.fair_keys", pb.FairKeys(property="p")
+
+    def wrong(field: str, **changes: Any) -> Case:
+        made = pb.FairKeys()
+        made.CopyFrom(good)
+        made.MergeFrom(pb.FairKeys(**changes))
+        return bad(name, "INVALID_FIELD", f"{fair}.{field}", group__fair_keys=made)
+
+    yield bad(name, "INVALID_FIELD", f"{fair}.key", group__fair_keys=pb.FairKeys(in_flight_max=1))
+    yield bad(name, "INVALID_FIELD", f"{fair}.key", group__fair_keys=pb.FairKeys(message_key=False))
+    yield bad(name, "INVALID_FIELD", f"{fair}.property", group__fair_keys=pb.FairKeys(property=""))
+    yield wrong("property", property="p" * 129)
+    yield wrong("label_separator", label_separator="/" * 17)
+    yield wrong("in_flight_max", in_flight_max=1_000_001)
+    yield wrong("messages_per_s", messages_per_s=1_000_001)
+    yield wrong("exceptions[0].in_flight_max", exceptions=[pb.FairKeyLimits(key="k", in_flight_max=1_000_001)])
+    yield wrong("exceptions", exceptions=[pb.FairKeyLimits(key="k"), pb.FairKeyLimits(key="k")])
+    yield wrong("exceptions", exceptions=[pb.FairKeyLimits(key=str(number)) for number in range(1001)])
 
 
 def bad_lists() -> list[Case]:

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from popmq._calls import admin_calls
 from popmq._runtime.later import Later
 from popmq._sync.client_parts import Namespace
 from popmq.duration import Duration, seconds_of, seconds_or_none
-from popmq.topic import DEFAULT_EXPIRY_S, Group, Start, Subscription
+from popmq.topic import DEFAULT_EXPIRY_S, FairKeys, Group, Start, Subscription
 
 if TYPE_CHECKING:
     from popmq._calls import subscription_calls
@@ -43,6 +43,7 @@ class GroupCalls(Namespace):
         snoozes_max: int = 1_000,
         dead_letter_expired: bool = False,
         results_keep: Duration = 0.0,
+        fair_keys: FairKeys | None = None,
         *,
         timeout: Duration | None = None,
     ) -> Group:
@@ -51,7 +52,8 @@ class GroupCalls(Namespace):
         `invisible`: the lease of a pop that names no length. `share_number` n ≥ 1: 1 + n clients share each queue.
         `start`: where the group begins in a topic, fixed when it first names the topic. `in_flight_max`: the maximum of
         leased messages in one queue. `fifo`, `stop_on_failure`, `lite_exclusive`, `consume_enable`,
-        `subscription_expiry`, `snoozes_max`, `dead_letter_expired`, `results_keep`: see Group.
+        `subscription_expiry`, `snoozes_max`, `dead_letter_expired`, `results_keep`: see Group. `fair_keys`: turns by
+        key, see FairKeys.
         Raises AlreadyExists, InvalidField, Unsupported.
         """
         group = Group(
@@ -71,6 +73,7 @@ class GroupCalls(Namespace):
             snoozes_max=snoozes_max,
             dead_letter_expired=dead_letter_expired,
             results_keep=seconds_of(results_keep, "results_keep"),
+            fair_keys=fair_keys,
         )
         return self._wire.run(admin_calls.create_group(group), timeout=timeout)
 
@@ -96,10 +99,14 @@ class GroupCalls(Namespace):
         snoozes_max: int | None = None,
         dead_letter_expired: bool | None = None,
         results_keep: Duration | None = None,
+        fair_keys: FairKeys | Literal[False] | None = None,
         *,
         timeout: Duration | None = None,
     ) -> Group:
-        """Changes what is given; `results_keep` 0 also drops what is kept. Raises GroupNotFound, InvalidField."""
+        """Changes what is given; `results_keep` 0 also drops what is kept, `fair_keys` False turns them off.
+
+        Raises GroupNotFound, InvalidField.
+        """
         changes = {
             "max_attempts": max_attempts,
             "backoff": None if backoff is None else admin_calls.delays_of(backoff),
@@ -116,6 +123,7 @@ class GroupCalls(Namespace):
             "snoozes_max": snoozes_max,
             "dead_letter_expired": dead_letter_expired,
             "results_keep": seconds_or_none(results_keep, "results_keep"),
+            "fair_keys": fair_keys,
         }
         group = admin_calls.changed_group(self.get(name, timeout=timeout), changes)
         return self._wire.run(admin_calls.update_group(group), timeout=timeout)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from popmq_server.contract.capabilities import (
     EXCLUSIVE_OWNER,
+    FAIR_KEYS,
     IN_FLIGHT_MAX,
     LITE,
     PURGE,
@@ -21,7 +22,7 @@ from popmq_server.contract.capabilities import (
 from popmq_server.contract.commands.listed import Listed
 from popmq_server.contract.operations import LANE_ACK, Command
 from popmq_server.contract.rights import ADMIN, Needs
-from popmq_server.values.records import Group, Topic
+from popmq_server.values.records import FairKeys, Group, Topic
 
 
 class CreatedTopic(NamedTuple):
@@ -50,6 +51,7 @@ BY_SETTING = {
     "snoozes_max": SNOOZE,
     "dead_letter_expired": TTL,
     "results_keep_ms": RESULTS,
+    "fair_keys": FAIR_KEYS,
 }
 
 
@@ -127,8 +129,9 @@ class CreateGroup(Command[CreatedGroup], Listed["CreateGroup"], lane=LANE_ACK, n
     a lite topic. `consume_enable`: if false, the group may not read.
     `subscription_expiry_ms`: idle time after which its subscription of a topic is removed; 0 = never. `snoozes_max`:
     how often one message may be snoozed. `dead_letter_expired`: a message whose ttl is over becomes a dead letter.
-    `results_keep_ms`: how long results of its messages are kept; 0 = it keeps none. `in_flight_max`,
-    `subscription_expiry_ms`, `snoozes_max` None: the request names none, and the engine has its own default.
+    `results_keep_ms`: how long results of its messages are kept; 0 = it keeps none. `fair_keys`: its turns by key;
+    None = it takes none. `in_flight_max`, `subscription_expiry_ms`, `snoozes_max` None: the request names none, and the
+    engine has its own default.
     """
 
     name: str
@@ -148,6 +151,7 @@ class CreateGroup(Command[CreatedGroup], Listed["CreateGroup"], lane=LANE_ACK, n
     snoozes_max: int | None = None
     dead_letter_expired: bool = False
     results_keep_ms: int = 0
+    fair_keys: FairKeys | None = None
 
     def needs(self) -> Needs:
         return ADMIN

@@ -28,6 +28,14 @@ class CountedRows(NamedTuple, Generic[R]):
     total: int
 
 
+class KeyNumbers(NamedTuple):
+    """A fair key of a group in a topic. `in_flight`: counted where keys have a limit of leased messages."""
+
+    key: str
+    waiting: int
+    in_flight: int
+
+
 class GroupNumbers(NamedTuple):
     """One group in one topic.
 
@@ -63,6 +71,8 @@ class GroupNumbers(NamedTuple):
     dead_blocked: int | None = 0  # in_flight messages that become dead letters when the store has room
     parked: int = 0  # calls that wait for messages of the topic; parked Pulls, which wait at a queue, are not counted
     sessions: int | None = 0  # of the group's clients
+    keys_waiting: int | None = None  # fair keys with messages, among those read ahead; None: no fair keys
+    busiest_keys: tuple[KeyNumbers, ...] = ()
 
     @property
     def retries(self) -> int:

@@ -30,6 +30,7 @@ from popmq_server.embedded.fsck import (
     check_results,
     check_rows,
 )
+from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.rules.topics.chunk import IDX_HEAD
 from popmq_server.embedded.rules.topics.log import Log, located
 from popmq_server.embedded.state import loading
@@ -45,6 +46,7 @@ from popmq_server.embedded.store.keys import (
     RQ_VALUE,
     STAT_KEY,
     SUB_OWNER,
+    TAKEN_BLOCK,
     U32,
     U64,
 )
@@ -54,7 +56,7 @@ from popmq_server.embedded.store.store import ReadOnlyStore, reading
 from popmq_server.embedded.store.table import Item
 from popmq_server.errors import StartError
 from popmq_server.values.fields import LITE_TOPIC, MESSAGE_GROUP, text
-from popmq_server.values.ids import GroupId, GroupTopic, TopicId
+from popmq_server.values.ids import GroupId, GroupQueue, GroupTopic, TopicId
 from popmq_server.values.outgoing import hash8
 
 TOPIC_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE")
@@ -220,7 +222,8 @@ def _check_groups(kv: Transaction, state: State) -> Iterator[str]:
         passed = 0
         for queue in range(topic.queues):
             offset = state.poff.get((group_id, topic_id, queue), 0)
-            passed += offset
+            passed += offset + readers.taken_ahead(state, (group_id, topic_id, queue))
+            yield from _check_taken(state, (group_id, topic_id, queue), offset, where)
             if offset > state.queue_max[(topic_id, queue)]:
                 yield f"{where}: queue {queue} is at {offset}, beyond its end {state.queue_max[(topic_id, queue)]}"
         held: Counter[tuple[int, int]] = Counter()
@@ -234,6 +237,15 @@ def _check_groups(kv: Transaction, state: State) -> Iterator[str]:
         done = stat.acked + stat.dead + stat.dropped + stat.quarantined + stat.filtered + stat.expired
         if passed - stat.start != done + held.total():
             yield f"{where}: passed {passed - stat.start} messages, finished {done}, holds {held.total()}"
+
+
+def _check_taken(state: State, queue: GroupQueue, offset: int, where: str) -> Iterator[str]:
+    """What was passed beyond a position begins after the next message, and ends with the queue."""
+    end = state.queue_max[queue[1:]]
+    for block, bits in state.taken.get(queue, {}).items():
+        first = block * TAKEN_BLOCK
+        if not bits or first + bits.bit_length() > end or bits & (1 << max(0, offset + 1 - first)) - 1:
+            yield f"{where}: queue {queue[2]} is at {offset}, and block {block} of what it passed beyond that is wrong"
 
 
 def one_place(state: State, where: GroupTopic) -> bool:
@@ -263,7 +275,7 @@ def _count_leased(
             else:
                 held[place] += 1
                 unnamed = place[0] == check_dead_letters.REDRIVEN or not one_place(state, (group_id, topic_id))
-                if not unnamed and place[1] >= state.poff.get((group_id, topic_id, place[0]), 0):
+                if not unnamed and not readers.has_passed(state, (group_id, topic_id, place[0]), place[1]):
                     yield f"{where}: queue {place[0]} offset {place[1]} is leased, but not passed"
 
 
@@ -298,7 +310,7 @@ def _count_retries(
 
 def _check_unsubscribed(kv: Transaction, state: State) -> Iterator[str]:
     """A group without counters in a topic has no other rows there, also after its subscription expired."""
-    for name in ("poff", "begin", "sub", "rq", "fwait"):
+    for name in ("poff", "taken", "begin", "sub", "rq", "fwait"):
         for key in kv.scan_keys(name):
             where = (U32.unpack_from(key)[0], U32.unpack_from(key, U32.size)[0])
             known = where[0] in state.groups and state.alive(where[1])

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from popmq_server.embedded.fsck import check_rows
 from popmq_server.embedded.rules.delivery import deadletter, lease_history
+from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.rules.topics.chunk import IDX_HEAD, IDX_RANGE
 from popmq_server.embedded.rules.topics.index import WIDE_HEAD, WIDE_NAME
 from popmq_server.embedded.rules.topics.log import Log, entries, is_readable
@@ -91,7 +92,8 @@ def _check_redriven(kv: Transaction, state: State) -> Iterator[str]:
             continue
         others = [one for one in lease_history.rows(kv, topic_id, queue, offset) if one.group_id == row.group_id]
         later = any((one.ck_id, one.sub) != (row.ck_id, row.sub) and one.ended_ms >= row.ended_ms for one in others)
-        unread = offset >= state.poff.get((*where, queue), 0) and is_readable(kv, topic_id, queue, offset)
+        passed = readers.has_passed(state, (*where, queue), offset)
+        unread = not passed and is_readable(kv, topic_id, queue, offset)
         if not later and not unread and (queue, offset) not in _held(kv, state, where):
             name = f"group {state.groups[row.group_id].name} in {state.topics[topic_id].name}"
             yield f"{name}: queue {queue} offset {offset} was redriven, and is neither held nor finished"

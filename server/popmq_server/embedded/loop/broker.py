@@ -65,6 +65,7 @@ from popmq_server.embedded.loop.long_poll import Key, Waiters
 from popmq_server.embedded.loop.parked_pulls import ParkedPulls
 from popmq_server.embedded.loop.parked_results import ParkedResults
 from popmq_server.embedded.loop.producers import CheckStream, Producers
+from popmq_server.embedded.loop.reading_ahead import ReadingAhead
 from popmq_server.embedded.operations import CountChecks, Listen, StoreState, TopicNames
 from popmq_server.embedded.rules.lite import lite_pop
 from popmq_server.embedded.store.store import Store
@@ -130,6 +131,7 @@ class EmbeddedEngine(InPieces):
         here = self._delivered_here if journaled else None
         self._writer = Writer[Ticket](self._core, clock, self._deliver, self._failed, self._loop.call_soon, here)
         self._admitted = Admitted()
+        self._reading = ReadingAhead(self._submit)
         self._topics: dict[int, str] = {}  # names by id, never removed: ids are not reused
         self.failed: asyncio.Future[BaseException] = self._loop.create_future()
         self._unsubscribe = clock.subscribe(self._clock_moved)
@@ -262,6 +264,8 @@ class EmbeddedEngine(InPieces):
                 for here in seen:
                     here.hand_on(key)  # a refused or cancelled Pop must not swallow a wake
                 raise
+            if popped.behind:
+                self._reading.go_on(command.topic, command.group)
             lot = self.watchers if command.queues or popped.named else self.waiters
             if popped.again and self.clock.now_ms() < look_until_ms:
                 continue
@@ -283,7 +287,9 @@ class EmbeddedEngine(InPieces):
         A message that it permits exactly at the deadline still counts.
         """
         if popped.quota_ms <= popped.popped_ms:
-            return await lot.park(key, seen[lot], deadline_ms)
+            look_ms = popped.look_ms or deadline_ms  # sends of other keys wake it too, so it waits with the others
+            woken = await lot.park(key, seen[lot], min(deadline_ms, look_ms))
+            return woken or look_ms <= min(deadline_ms - 1, self.clock.now_ms())
         if popped.quota_ms <= self.clock.now_ms():
             return True
         self.quota_waiters.wake_at(key, popped.quota_ms)

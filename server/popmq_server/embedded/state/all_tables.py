@@ -5,7 +5,7 @@ tables and uses these modules, is in state.py.
 """
 
 import functools
-from typing import Any
+from typing import Any, Protocol
 
 from popmq_server.embedded.state import rows
 from popmq_server.embedded.state.checkpoints import CheckPointTable, LeaseTable
@@ -26,6 +26,7 @@ from popmq_server.values.ids import (
     GroupQueue,
     GroupTopic,
     MessageGroup,
+    Taken,
     TopicId,
     TopicQueue,
 )
@@ -52,6 +53,13 @@ from popmq_server.values.turns import Turns
 lite_hash = functools.lru_cache(maxsize=65536)(hash8)
 
 
+class KeyIndex(Protocol):
+    """The messages of a group in a topic that wait by fair key."""
+
+    def free(self, key: bytes) -> bool:
+        """Notes that a lease of a key has ended. Returns whether the key waited for that."""
+
+
 class AllTables:
     """The tables, and what their keys name."""
 
@@ -76,6 +84,8 @@ class AllTables:
         self.queue_min: Table[TopicQueue, int] = stored(rows.ends(self._store_ends), TOPIC, QUEUE)
         #: The next offset to pop.
         self.poff: Table[GroupQueue, int] = stored(rows.POSITIONS, GROUP, TOPIC, QUEUE)
+        #: What a group passed beyond its position, by turns of fair keys: blocks of bits. Values are never changed.
+        self.taken: Table[GroupQueue, Taken] = stored(rows.TAKEN, GROUP, TOPIC, QUEUE)
         self.stat: Table[GroupTopic, Stat] = stored(rows.STATS, GROUP, TOPIC)
         self.subscriptions: Table[GroupTopic, Subscription] = stored(rows.SUBSCRIPTIONS, GROUP, TOPIC)
         #: The remaining work of a reset or a switch of the consume mode.
@@ -117,6 +127,8 @@ class AllTables:
         self.clients: Table[tuple[int, str], int] = derived()
         #: Message group → (leased messages, owner or 0, the owner's part): locked while it is here.
         self.locks: Table[MessageGroup, tuple[int, int, int]] = derived(GROUP, TOPIC, MESSAGE_GROUP)
+        #: G, T, hash of a fair key → leased messages of it, for its limit.
+        self.key_leases: Table[tuple[int, int, bytes], int] = derived()
 
     def _declare_sums(self, tables: Tables) -> None:
         """Declares the tables that follow from the ends of queues, from positions and from waiting entries."""
@@ -191,6 +203,8 @@ class AllTables:
         self.last_read: dict[GroupTopic, int] = transient_dict(GROUP, TOPIC)
         #: When a group last popped or pulled from each queue, ms: subscription.note_read.
         self.queue_reads: dict[GroupTopic, dict[int, int]] = transient_dict(GROUP, TOPIC)
+        #: Fair keys: the messages that wait by key (delivery/fair/index.py), made again when a Pop needs them.
+        self.fair_indexes: dict[GroupTopic, KeyIndex] = transient_dict(GROUP, TOPIC)
 
     def _store_ends(self, tx: Transaction, key: TopicQueue, _: int | None, least: int | None) -> None:
         """Stores both ends. The last block gives the upper end, unless retention dropped it and kept an earlier one."""

@@ -199,6 +199,8 @@ def hold(tx: Tx, ck: CheckPoint, bits: int, sign: int) -> None:
             poppable |= sign < 0 and before >= limit
     if message_groups:
         poppable |= _lock(tx, ck, message_groups, sign) or parent > 0
+    if ck.fair_keys:
+        poppable |= _hold_keys(state, ck, bits, sign)
     _hold_chunks(state, levels, chunks, sign)
     if poppable:
         tx.wake(*where)
@@ -257,6 +259,20 @@ def _lock(tx: Tx, ck: CheckPoint, message_groups: dict[bytes, int], sign: int) -
             locks.pop(key)
         ready |= key in waiting and tx.state.ready_groups.judge(key)
     return ready
+
+
+def _hold_keys(state: State, ck: CheckPoint, bits: int, sign: int) -> bool:
+    """Updates the leased messages of fair keys. Returns whether a key that was at its limit may go again."""
+    where = (ck.group_id, ck.topic_id)
+    index = state.fair_indexes.get(where) if sign < 0 else None
+    freed = False
+    for key, count in ck.by_fair_key(bits).items():
+        if left := state.key_leases.get((*where, key), 0) + sign * count:
+            state.key_leases[(*where, key)] = left
+        else:
+            state.key_leases.pop((*where, key))
+        freed |= index is not None and index.free(key)
+    return freed
 
 
 def shifted(held: HeldNumbers, kind: int, owner_id: int, count: int) -> HeldNumbers:

@@ -62,6 +62,9 @@ def _load(state: State, tx: Transaction, reader: RowReader) -> None:
             state.lagging[topic.topic_id] = True
     for where, offset in state.poff.items():
         state.passed.load(where[:2], state.passed.get(where[:2], 0) + offset)
+    for where, blocks in state.taken.items():
+        ahead = sum(bits.bit_count() for bits in blocks.values())
+        state.passed.load(where[:2], state.passed.get(where[:2], 0) + ahead)
     readers: dict[int, list[GroupId]] = {}
     for group_id, topic_id in state.stat:
         readers.setdefault(topic_id, []).append(group_id)
@@ -183,6 +186,7 @@ class _Sums:
         self.pins: Sum[tuple[int, int, int]] = defaultdict(int)  # G, T, chunk
         self.clients: Sum[tuple[int, str]] = defaultdict(int)
         self.locks: dict[MessageGroup, tuple[int, int, int]] = {}
+        self.keys: Sum[tuple[int, int, bytes]] = defaultdict(int)  # G, T, hash of a fair key
         self.loose: Sum[int] = defaultdict(int)
         self.attempts: dict[int, int] = {}
         self.lite_attempts: defaultdict[int, list[int]] = defaultdict(list)
@@ -253,6 +257,8 @@ class _Sums:
         for message_group, count in ck.by_message_group(bits).items():
             before = self.locks.get((*where, message_group), (0, 0, 0))[0]
             self.locks[*where, message_group] = (before + count, ck.owner_id, ck.part)
+        for fair_key, count in ck.by_fair_key(bits).items():
+            self.keys[*where, fair_key] += count
         if ck.kind != BACKOFF:
             self.clients[ck.group_id, ck.client] += bits.bit_count()
         kind = ck.kind | SESSION if ck.session else ck.kind
@@ -274,6 +280,7 @@ class _Sums:
         self._tell_pins()
         state.clients.load_all(self.clients)
         state.locks.load_all(self.locks)
+        state.key_leases.load_all(self.keys)
         state.attempts.load_all(self.attempts)
         state.lite_attempts.load_all({key: tuple(sorted(ids)) for key, ids in self.lite_attempts.items()})
         sessions = {(client,): ck_ids for client, ck_ids in self.sessions.items()}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from popmq_server.embedded.store.keys import (
     POFF_KEY,
     STAT_KEY,
+    TAKEN_KEY,
     U32,
     U64,
 )
@@ -28,12 +29,14 @@ from popmq_server.embedded.store.row_formats import (
     without_defaults,
 )
 from popmq_server.embedded.store.table import StoreChange
-from popmq_server.values.ids import GroupTopic
+from popmq_server.values.ids import GroupQueue, GroupTopic, Taken
 from popmq_server.values.records import (
     IN_FLIGHT_MAX,
     SUBSCRIPTION_EXPIRY_MS,
     Counters,
+    FairKeys,
     Group,
+    KeyLimits,
     Owner,
     Schedule,
     Stat,
@@ -88,7 +91,42 @@ def ends(store: StoreChange) -> RowFormat:
 
 
 def _group(_: int, fields: Fields) -> Group:
-    return Group(**_OLDER_GROUP | fields | {"delays_ms": tuple(fields["delays_ms"])})
+    fair = fields.get("fair_keys")
+    if fair is not None:
+        known = {name: value for name, value in fair.items() if name in FairKeys._fields}
+        fair = FairKeys(**known | {"exceptions": tuple(KeyLimits(*limits) for limits in fair["exceptions"])})
+    return Group(**_OLDER_GROUP | fields | {"delays_ms": tuple(fields["delays_ms"]), "fair_keys": fair})
+
+
+def _group_fields(group: Group) -> Fields:
+    """The fields of a group; without fair keys the same as in older stores."""
+    fields = group._asdict()
+    if group.fair_keys is None:
+        del fields["fair_keys"]
+    else:
+        fields["fair_keys"] = group.fair_keys._asdict()
+    return fields
+
+
+def _store_taken(tx: Transaction, where: GroupQueue, before: Taken | None, now: Taken | None) -> None:
+    """Writes the blocks that changed."""
+    before, now = before or {}, now or {}
+    for block in before.keys() | now.keys():
+        if (bits := now.get(block, 0)) == before.get(block, 0):
+            continue
+        key = TAKEN_KEY.pack(*where, block)
+        if bits:
+            tx.put("taken", key, bits.to_bytes((bits.bit_length() + 7) // 8, "little"))
+        else:
+            tx.delete("taken", key)
+
+
+def _read_taken(reader: RowReader) -> Iterator[tuple[GroupQueue, Taken]]:
+    found = dict[GroupQueue, Taken]()
+    for raw, value in reader.scan("taken"):
+        group_id, topic_id, queue, block = TAKEN_KEY.unpack(raw)
+        found.setdefault((group_id, topic_id, queue), {})[block] = int.from_bytes(value, "little")
+    yield from found.items()
 
 
 def _sweep(_: GroupTopic, fields: Fields) -> SweepWork:
@@ -126,9 +164,10 @@ def _read_counters(reader: RowReader) -> Iterator[tuple[str, Counters]]:
 
 
 TOPICS = json_rows("topic", Topic, ID, without_defaults)
-GROUPS = json_rows("group", Group, ID, made=_group)
+GROUPS = json_rows("group", Group, ID, _group_fields, _group)
 PURGES = packed_keys("purge", ID, str.encode, _text)
 POSITIONS = packed("poff", POFF_KEY, U64.pack, u64)
+TAKEN = RowFormat(_store_taken, _read_taken)
 STATS = packed("stat", STAT_KEY, *numbers(Stat))
 SUBSCRIPTIONS = json_rows("sub", Subscription, PAIR)
 SWEEPS = json_rows("sweep", SweepWork, PAIR, made=_sweep)

@@ -43,8 +43,9 @@ _PAIR = struct.Struct(">xII")  # G, T of HEAD
 _RUN = struct.Struct(">HQHHQIQ")  # queue, first offset, count, attempts, position, size, past
 _CHUNK = struct.Struct(">HQ")  # first member, chunk position
 _RENEWED = struct.Struct(">HQ")  # renewals, time of the last one
-#: VERSION_FIFO has, before the texts, a part [4] and for each member the hash [8] of its message group.
-VERSION, VERSION_FIFO = 1, 2
+#: VERSION_FIFO has, before the texts, a part [4] and for each member the hash [8] of its message group; VERSION_FAIR
+#: for each member the hash [8] of its fair key.
+VERSION, VERSION_FIFO, VERSION_FAIR = 1, 2, 3
 
 
 #: One shared encoder: `json.dumps` with options creates one per call, which costs more than encoding these texts.
@@ -92,6 +93,7 @@ class CheckPoint:
     message_groups: tuple[bytes, ...] = ()  # FIFO topics: the message group of each member, hashed
     part: int = 0  # of the token, in FIFO topics: its later chunks may have more of these message groups
     session: bool = False  # the lease is bound to its client's session
+    fair_keys: tuple[bytes, ...] = ()  # where keys have a limit of leased messages: the fair key of each member, hashed
 
     @property
     def all_bits(self) -> int:
@@ -137,6 +139,15 @@ class CheckPoint:
             for member in members_of(bits):
                 message_group = self.message_groups[member]
                 found[message_group] = found.get(message_group, 0) + 1
+        return found
+
+    def by_fair_key(self, bits: int) -> dict[bytes, int]:
+        """For each fair key the number of members of `bits`; empty where keys have no limit."""
+        found: dict[bytes, int] = {}
+        if self.fair_keys:
+            for member in members_of(bits):
+                key = self.fair_keys[member]
+                found[key] = found.get(key, 0) + 1
         return found
 
     def by_chunk(self, bits: int) -> dict[int, int]:
@@ -223,10 +234,10 @@ def exhausted(ck: CheckPoint, bits: int, max_attempts: int) -> int:
 
 
 def encode(ck: CheckPoint) -> bytes:
-    """head · runs · chunks · in FIFO topics part and message groups · JSON of [attempt id, client, reason]."""
+    """head · runs · chunks · in FIFO topics part, message groups · fair keys · JSON of [attempt id, client, reason]."""
     texts = texts_of(ck.attempt_id, ck.client, ck.reason)
     head = HEAD.pack(
-        VERSION_FIFO if ck.message_groups else VERSION,
+        VERSION_FIFO if ck.message_groups else VERSION_FAIR if ck.fair_keys else VERSION,
         ck.group_id,
         ck.topic_id,
         ck.kind | SESSION if ck.session else ck.kind,
@@ -238,24 +249,27 @@ def encode(ck: CheckPoint) -> bytes:
     )
     runs, chunks = (_RUN.pack(*run) for run in ck.runs), (_CHUNK.pack(*chunk) for chunk in ck.chunks)
     message_groups = (U32.pack(ck.part), *ck.message_groups) if ck.message_groups else ()
-    return b"".join((head, *runs, *chunks, *message_groups, texts))
+    return b"".join((head, *runs, *chunks, *message_groups, *ck.fair_keys, texts))
 
 
 def decode(ck_id: int, raw: memoryview) -> CheckPoint:
     """The inverse of `encode`. Raises StartError for a version that this release does not know."""
     version, group_id, topic_id, kind, owner_id, nonce, popped_ms, run_count, chunk_count = HEAD.unpack_from(raw)
-    if version not in (VERSION, VERSION_FIFO):
+    if version not in (VERSION, VERSION_FIFO, VERSION_FAIR):
         raise StartError(f"CheckPoint {ck_id} has version {version}, which this release does not know")
     stop = HEAD.size + run_count * _RUN.size
     end = stop + chunk_count * _CHUNK.size
     runs = tuple(Run(*fields) for fields in _RUN.iter_unpack(raw[HEAD.size : stop]))
     chunks = tuple(_CHUNK.iter_unpack(raw[stop:end]))
     members = sum(run.length for run in runs)
-    message_groups, part = tuple[bytes, ...](), 0
+    message_groups, fair_keys, part = tuple[bytes, ...](), tuple[bytes, ...](), 0
     if version == VERSION_FIFO:
         part, start = U32.unpack_from(raw, end)[0], end + U32.size
         end = start + 8 * members
         message_groups = tuple(bytes(raw[at : at + 8]) for at in range(start, end, 8))
+    elif version == VERSION_FAIR:
+        start, end = end, end + 8 * members
+        fair_keys = tuple(bytes(raw[at : at + 8]) for at in range(start, end, 8))
     attempt_id, client, reason = json.loads(bytes(raw[end:]))
     return CheckPoint(
         ck_id=ck_id,
@@ -274,6 +288,7 @@ def decode(ck_id: int, raw: memoryview) -> CheckPoint:
         message_groups=message_groups,
         part=part,
         session=bool(kind & SESSION),
+        fair_keys=fair_keys,
     )
 
 

@@ -92,6 +92,72 @@ def add(kv: Transaction, topic_id: int, queue: int, row: HistoryRow) -> None:
     kv.put("hist", key, _longer(key, _HEAD.pack(0, row.ended_ms, 0), row))
 
 
+def add_all(kv: Transaction, topic_id: int, queue: int, rows: list[HistoryRow]) -> None:
+    """Appends rows of ascending offsets, as `add` of each would: one read and one put for those of the same block."""
+    at = 0
+    while at < len(rows):
+        row, prefix = rows[at], QUEUE_KEY.pack(topic_id, queue)
+        key = HIST_KEY.pack(topic_id, queue, row.first, row.ck_id, row.sub)
+        last = HIST_KEY.pack(topic_id, queue, row.first, (1 << 64) - 1, (1 << 16) - 1)
+        found = kv.floor("hist", last, prefix)
+        if found is not None and row.first - HIST_KEY.unpack(found[0])[2] <= SPAN_MAX:
+            with contextlib.suppress(ValueError):
+                block = _Block(found[0], _opened(bytes(found[1])))
+                if block.append(row, always=found[0] == key):
+                    at = _fill(kv, prefix, block, rows, at + 1)
+                    continue
+        block = _Block(key, _HEAD.pack(0, row.ended_ms, 0))
+        block.append(row, always=True)
+        at = _fill(kv, prefix, block, rows, at + 1)
+
+
+def _fill(kv: Transaction, prefix: bytes, block: "_Block", rows: list[HistoryRow], at: int) -> int:
+    """Appends further rows, from `at` on, that belong to a block, and puts it; returns the index of the next row."""
+    after = next(kv.scan_keys("hist", prefix, block.key + b"\0"), None)
+    stop = min(block.first + SPAN_MAX + 1, HIST_KEY.unpack(after)[2] if after is not None else 1 << 64)
+    while at < len(rows) and rows[at].first < stop and block.append(rows[at]):
+        at += 1
+    kv.put("hist", block.key, block.raw)
+    return at
+
+
+class _Block:
+    """A block to which rows are appended."""
+
+    def __init__(self, key: bytes, body: bytes) -> None:
+        """`body`: without its checksum."""
+        self.key = key
+        _, _, self.first, self._ck_id, _ = HIST_KEY.unpack(key)
+        self._span, self._base_ms, size = _HEAD.unpack_from(body)
+        self._texts, self._rows = body[_HEAD.size : _HEAD.size + size], [body[_HEAD.size + size :]]
+        self._known = _texts(self._texts)
+        self._bytes = _CHECK.size + len(body)
+
+    def append(self, row: HistoryRow, *, always: bool = False) -> bool:
+        """Appends a row; False if it does not fit: the block is then unchanged."""
+        known, texts = self._known, self._texts
+        if new := [text for text in {row.client: None, row.reason: None} if text not in known]:
+            known = known + new
+            for raw in (text.encode() for text in new):
+                texts += bytes(_packed((len(raw),))) + raw
+        numbers = [known.index(row.client), known.index(row.reason)]
+        packed = _pack(row, self.first, self._ck_id, self._base_ms, numbers)
+        size = self._bytes + len(texts) - len(self._texts) + len(packed)
+        if size > BLOCK_BYTES_MAX and not always:
+            return False
+        self._known, self._texts, self._bytes = known, texts, size
+        self._rows.append(packed)
+        self._span = max(self._span, row.stop - self.first)
+        return True
+
+    @property
+    def raw(self) -> bytes:
+        """The value, with its checksum."""
+        head = _HEAD.pack(self._span, self._base_ms, len(self._texts))
+        body = b"".join((head, self._texts, *self._rows))
+        return _CHECK.pack(_BLOCK, zlib.crc32(body)) + body
+
+
 def _opened(raw: bytes) -> bytes:
     """A block without its checksum. Raises ValueError when the value is damaged or is not a block."""
     if raw[0] != _BLOCK or len(raw) < _CHECK.size + _HEAD.size:

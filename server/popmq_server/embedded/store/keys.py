@@ -49,6 +49,7 @@
     batch     sink hash [16]                the last batch that a sink committed
     cron      name of a schedule            JSON settings, its next occurrence, counts (schedules.py)
     cronmsg   name of a schedule            crc32, then the message that it sends
+    taken     G + T + Q + block [8]         fair keys: bits of the offsets of this block that were passed beyond poff
 
 Widths in bytes are in brackets. A stored value also has a checksum at its end, unless it contains one: checksums.py.
 """
@@ -102,6 +103,7 @@ DATABASES = (
     "cron",
     "cronmsg",
     "res",
+    "taken",
 )
 
 #: In `meta`: how far `lidx` has the chunks of lite topics; empty: it has all of them (lite_chunks.py).
@@ -126,6 +128,10 @@ TOPIC_AT = struct.Struct(">IQ")
 QUEUE_ENDS = struct.Struct(">QQ")
 #: G + T + Q.
 POFF_KEY = struct.Struct(">IIH")
+#: G + T + Q + block of TAKEN_BLOCK offsets.
+TAKEN_KEY = struct.Struct(">IIHQ")
+#: Offsets of one row of `taken`: its bits have 512 bytes.
+TAKEN_BLOCK = 4096
 #: G + T.
 STAT_KEY = struct.Struct(">II")
 #: due + ck_id + sub.

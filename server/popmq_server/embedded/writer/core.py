@@ -39,6 +39,7 @@ from popmq_server.embedded.rules.delivery import (
     subscription,
     token_pop,
 )
+from popmq_server.embedded.rules.delivery.fair import reading as reading_ahead
 from popmq_server.embedded.rules.inspect import browse, look_up, stats, trace, why
 from popmq_server.embedded.rules.lite import failed_requests, lite_pop, lite_sync
 from popmq_server.embedded.rules.lite.lite_send import LitePlacing
@@ -166,6 +167,7 @@ BY_WRITER = (
     | ask.SendBack.by(send_back.send_back)
     | own.Attend.by(idle_subscriptions.attend)
     | own.Sweep.by(offsets.go_on)
+    | own.ReadAhead.by(reading_ahead.go_on)
     | ask.SyncLite.by(lite_sync.sync)
     | ask.Recall.by(delay.recall)
     | ask.Reschedule.by(delay.reschedule)

@@ -20,12 +20,16 @@ from popmq_server.values import limits
 from popmq_server.values.message import (
     BODY_BYTES_MAX,
     GIVE_UP_TOPIC,
+    KEY_BYTES_MAX,
+    PROPERTIES_BYTES_MAX,
     TOPIC_NAME_MAX,
     check_name,
     check_range,
+    check_text,
     dead_letter_topic,
     results_topic,
 )
+from popmq_server.values.records import FairKeys, KeyLimits
 
 #: Entries of one backoff table.
 DELAYS_MAX = 64
@@ -347,6 +351,44 @@ def _create_group(group: pb.Group) -> commands.CreateGroup:
         dead_letter_expired=group.dead_letter_expired,
         results_keep_ms=group.results_keep_ms
         and check_range(group.results_keep_ms, "group.results_keep_ms", limits.KEEP_MS_MIN, limits.KEEP_MS_MAX),
+        fair_keys=_fair_keys(group.fair_keys) if group.HasField("fair_keys") else None,
+    )
+
+
+def _fair_keys(fair: pb.FairKeys) -> FairKeys:
+    """Validates fair keys. Raises Refused."""
+    source = fair.WhichOneof("key")
+    if source is None or (source == "message_key" and not fair.message_key):
+        raise invalid(
+            "the fair keys have no key", field="group.fair_keys.key", action="name a property, or set message_key"
+        )
+    if source == "property":
+        check_text(fair.property, "group.fair_keys.property", KEY_BYTES_MAX, required=True)
+    check_text(fair.label_separator, "group.fair_keys.label_separator", limits.SEPARATOR_BYTES_MAX)
+    check_range(len(fair.exceptions), "group.fair_keys.exceptions", 0, limits.FAIR_EXCEPTIONS_MAX)
+    exceptions = tuple(
+        KeyLimits(
+            check_text(one.key, f"group.fair_keys.exceptions[{index}].key", PROPERTIES_BYTES_MAX),
+            *_key_limits(one, f"group.fair_keys.exceptions[{index}]"),
+        )
+        for index, one in enumerate(fair.exceptions)
+    )
+    if len({one.key for one in exceptions}) < len(exceptions):
+        raise invalid("a key has two exceptions", field="group.fair_keys.exceptions", action="name each key once")
+    return FairKeys(
+        "property" if source == "property" else "key",
+        fair.property,
+        fair.label_separator,
+        *_key_limits(fair, "group.fair_keys"),
+        exceptions,
+    )
+
+
+def _key_limits(given: pb.FairKeys | pb.FairKeyLimits, field: str) -> tuple[int, int]:
+    """(leased messages, messages a second) of a key; 0 = no limit."""
+    return (
+        check_range(given.in_flight_max, f"{field}.in_flight_max", 0, IN_FLIGHT_LIMIT_MAX),
+        check_range(given.messages_per_s, f"{field}.messages_per_s", 0, limits.KEY_MESSAGES_PER_S_MAX),
     )
 
 

@@ -14,7 +14,7 @@ from popmq_server.errors import Refused
 from popmq_server.protocols.native.columns import columns, columns_of
 from popmq_server.protocols.refusals import error_info
 from popmq_server.values.message import length_prefixed, varint
-from popmq_server.values.records import Group, Subscription, Topic
+from popmq_server.values.records import FairKeys, Group, Subscription, Topic
 
 #: Rows of an answer that are encoded in one turn of the event loop: some 0.3 ms.
 ROWS_A_TURN = 512
@@ -246,6 +246,8 @@ def group_stats(row: GroupNumbers, now_ms: int, rates: tuple[float, float]) -> p
         bytes_behind=row.bytes_behind,
         dead_blocked=row.dead_blocked,
         expired=row.expired,
+        keys_waiting=row.keys_waiting,
+        busiest_keys=[pb.FairKeyStats(**key._asdict()) for key in row.busiest_keys],
     )
 
 
@@ -300,4 +302,20 @@ def group(group: Group) -> pb.Group:
     made.start.CopyFrom(
         pb.StartPosition(**{"from": pb.StartFrom.Value(group.start_from), "timestamp_ms": group.start_ms})
     )
+    if group.fair_keys is not None and group.fair_keys.on:
+        made.fair_keys.CopyFrom(_fair_keys(group.fair_keys))
+    return made
+
+
+def _fair_keys(fair: FairKeys) -> pb.FairKeys:
+    made = pb.FairKeys(
+        label_separator=fair.separator,
+        in_flight_max=fair.in_flight_max,
+        messages_per_s=fair.messages_per_s,
+        exceptions=[pb.FairKeyLimits(**limits._asdict()) for limits in fair.exceptions],
+    )
+    if fair.source == "property":
+        made.property = fair.property_name
+    else:
+        made.message_key = True
     return made

@@ -113,9 +113,14 @@ def _one_by_one(ck: CheckPoint, bits: int, how: int) -> list[Span]:
 
 def _put(tx: Tx, ck: CheckPoint, spans: Iterable[Span], lease: Lease, how: int, reason: str, back_ms: int = 0) -> None:
     """Writes rows; none when the store is almost full: the ack itself is worth more than its history."""
+    alike, before = list[HistoryRow](), (-1, 0)
     for run, first, length, sub, undone in spans:
         if not tx.room.take(MOVE, ROW_BYTES + value_bytes(len(reason))):
             continue
+        if alike and not (before[0] == run.queue and before[1] <= first):
+            _add(tx, ck.topic_id, before[0], alike)
+            alike = []
+        before = run.queue, first
         row = HistoryRow(
             ck.group_id,
             first,
@@ -134,7 +139,17 @@ def _put(tx: Tx, ck: CheckPoint, spans: Iterable[Span], lease: Lease, how: int, 
             renewed_ms=lease.renewed_ms,
             back_ms=back_ms,
         )
-        history_rows.add(tx.kv, ck.topic_id, run.queue, row)
+        alike.append(row)
+    if alike:
+        _add(tx, ck.topic_id, before[0], alike)
+
+
+def _add(tx: Tx, topic_id: int, queue: int, rows: list[HistoryRow]) -> None:
+    """Adds rows of one queue, whose offsets ascend: neighbours share a block, and so a put."""
+    if len(rows) == 1:
+        history_rows.add(tx.kv, topic_id, queue, rows[0])
+    else:
+        history_rows.add_all(tx.kv, topic_id, queue, rows)
 
 
 def note(

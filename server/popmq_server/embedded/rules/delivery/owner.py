@@ -37,6 +37,7 @@ from popmq_server.contract.commands import (
     RenewOwner,
 )
 from popmq_server.embedded.rules.delivery import lease_history
+from popmq_server.embedded.rules.delivery.fair import choice
 from popmq_server.embedded.rules.delivery.retry import take_back, to_retry
 from popmq_server.embedded.rules.delivery.subscription import bind, refuse_lite
 from popmq_server.embedded.rules.topics import consumer_groups, readers, registry
@@ -125,6 +126,7 @@ def attach(tx: Tx, command: AttachOwner) -> Attached:
         raise group_not_found(command.group)
     if group is None:
         group = _create_group(tx, command)
+    choice.refuse_owners(tx, group, topic)
     key = hash16(command.owner)
     owner = tx.state.owners.get((group.group_id, key))
     if owner is not None:

@@ -79,6 +79,17 @@ class Bounds(NamedTuple):
 class Pick:
     """The messages that a pop will take, collected by reading only, so that the plan can be dropped."""
 
+    #: Whether it takes turns by fair key: fair/fair_pick.py. If so: the hashed key of each member, where keys have a
+    #: limit of leases; when a key that waits for its rate may go; whether messages are left to read ahead.
+    by_key = False
+    fair_keys: tuple[bytes, ...] = ()
+    look_ms = 0
+    behind = False
+
+    def take_by_turns(self) -> None:
+        """Takes messages by turns of fair keys."""
+        raise NotImplementedError
+
     def __init__(self, tx: Tx, group: Group, topic: Topic, bounds: Bounds) -> None:
         self.tx = tx
         self.group = group

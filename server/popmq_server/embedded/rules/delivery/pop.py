@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from popmq_server.contract.commands import Pop
 from popmq_server.embedded.operations import PeekedPiece, PeekPiece
 from popmq_server.embedded.rules.delivery import invalidated
+from popmq_server.embedded.rules.delivery.fair import choice
 from popmq_server.embedded.rules.delivery.fifo_pick import FifoPick
 from popmq_server.embedded.rules.delivery.pick import Bounds, Pick
 from popmq_server.embedded.rules.delivery.session_lease import SESSION_LEASE_MS
@@ -48,7 +49,7 @@ from popmq_server.errors import Refused, no_queue
 from popmq_server.values import permission
 from popmq_server.values.ids import GroupTopic
 from popmq_server.values.leased import Leased
-from popmq_server.values.records import RETRY_QUEUE, Topic
+from popmq_server.values.records import RETRY_QUEUE, Group, Topic
 from popmq_server.values.turns import Turns
 
 #: When to try again after IN_FLIGHT_LIMIT: an ack may come at any time.
@@ -67,6 +68,8 @@ def pop(tx: Tx, command: Pop) -> Leased:
     queues = queues_of(topic, named)
     permission.check_read(group, topic)
     expect_mode(tx, group, topic, "POP")
+    if group.fair_keys is not None:
+        choice.check(tx, group, topic, command.queues)
     wanted = subscribe(tx, group, topic, command.filter, replace=command.filter_wins)
     note_read(tx, (group.group_id, topic.topic_id), named or (ALL_QUEUES,))
     if command.attempt_id:
@@ -75,7 +78,7 @@ def pop(tx: Tx, command: Pop) -> Leased:
             return _replay(tx, tried)
     allowed = quotas.pop_room(tx, group, topic)
     messages_max = command.max_messages if allowed is None else min(command.max_messages, allowed)
-    pick = picking(topic)(tx, group, topic, Bounds(messages_max, command.max_bytes, wanted=wanted))
+    pick = picking(tx, group, topic)(tx, group, topic, Bounds(messages_max, command.max_bytes, wanted=wanted))
     if messages_max:
         choose(pick, queues, group.in_flight_max)
         pick.apply()
@@ -88,7 +91,9 @@ def pop(tx: Tx, command: Pop) -> Leased:
     rest = pick.rest(tuple(queues))  # after the lease: message groups that it locks are not ready
     quota_ms = quotas.next_ms(tx, group, topic) if rest else 0
     if ck is None:
-        return _nothing(pick, queues, rest, quota_ms)._replace(named=bool(named))
+        return _nothing(pick, queues, rest, quota_ms)._replace(
+            named=bool(named), look_ms=pick.look_ms, behind=pick.behind
+        )
     if rest:
         tx.wake(group.group_id, topic.topic_id)
     return Leased(
@@ -100,6 +105,7 @@ def pop(tx: Tx, command: Pop) -> Leased:
         rest=rest,
         quota_ms=quota_ms,
         type=topic.type,
+        behind=pick.behind,
     )
 
 
@@ -147,8 +153,15 @@ def _has_unread(state: State, where: GroupTopic, queue: int) -> bool:
     return state.poff.get((*where, queue), 0) < state.queue_max.get((where[1], queue), 0)
 
 
-def picking(topic: Topic) -> type[Pick]:
-    """The class of plans for a topic."""
+def picking(tx: Tx, group: Group, topic: Topic) -> type[Pick]:
+    """The class of plans for a group in a topic."""
+    if group.fair_keys is not None and choice.is_by_key(tx, group, topic):
+        return choice.FairPick
+    return plain_picking(topic)
+
+
+def plain_picking(topic: Topic) -> type[Pick]:
+    """The class of plans without fair keys for a topic."""
     return FifoPick if topic.type == "FIFO" else Pick
 
 
@@ -162,6 +175,9 @@ def choose(pick: Pick, queues: range | tuple[int, ...], in_flight_max: int | Non
     if invalidated.hides(pick.tx.state, where):
         return
     pick.in_flight_max = in_flight_max
+    if pick.by_key:
+        pick.take_by_turns()
+        return
     turns = pick.tx.state.turns.get(where, _NO_TURNS)
     visits = turns.visits(pick.topic, queues)
     gave_way = _gives_way(pick, turns, visits)
@@ -206,6 +222,7 @@ def lease(
         message_groups=message_groups,
         part=part,
         session=session,
+        fair_keys=pick.fair_keys,
     )
     leases.begin(tx, ck, due_ms)
     return ck
@@ -264,7 +281,8 @@ def peek(tx: Tx, command: PeekPiece) -> PeekedPiece:
     group, topic = resolve(tx, command.topic, command.group)
     wanted = filter_for(tx, group, topic, command.filter)
     where = (group.group_id, topic.topic_id)
-    pick = picking(topic)(tx, group, topic, Bounds(command.messages_max, command.bytes_max, wanted=wanted))
+    kind = picking(tx, group, topic) if where in tx.state.stat else plain_picking(topic)
+    pick = kind(tx, group, topic, Bounds(command.messages_max, command.bytes_max, wanted=wanted))
     if command.begins is not None:
         pick.begins = command.begins
     elif where not in tx.state.stat:

@@ -91,8 +91,10 @@ def expect_mode(tx: Tx, group: Group, topic: Topic, mode: str) -> None:
 
 
 def assigned(tx: Tx, group: Group, topic: Topic, queue: int) -> tuple[int, ...]:
-    """The queue of a Pop if its client has the queue for itself, by the share number; else empty, as in FIFO topics."""
-    if queue < 0 or topic.type == "FIFO":
+    """The queue of a Pop if its client has the queue for itself, by the share number; else empty, as in FIFO topics
+    and with fair keys.
+    """
+    if queue < 0 or topic.type == "FIFO" or group.fair_keys is not None:
         return ()
     fixed = tx.state.subscriptions.get((group.group_id, topic.topic_id))
     return (queue,) if group.share_number or (fixed and fixed.share_number) else ()

@@ -10,6 +10,7 @@ import itertools
 
 from popmq_server.contract.commands import Available, Pop, PopToken, Position, Ready
 from popmq_server.embedded.rules.delivery import deadletter, invalidated
+from popmq_server.embedded.rules.delivery.fair import choice
 from popmq_server.embedded.rules.delivery.fifo_pick import FifoPick
 from popmq_server.embedded.rules.delivery.owner import bind_again, find_owner
 from popmq_server.embedded.rules.delivery.pick import Bounds, Pick
@@ -17,7 +18,7 @@ from popmq_server.embedded.rules.delivery.pop import (
     IN_FLIGHT_RETRY_MS,
     choose,
     lease,
-    picking,
+    plain_picking,
     queues_of,
     read_members,
 )
@@ -30,7 +31,7 @@ from popmq_server.embedded.rules.delivery.subscription import (
     resolve,
     subscribe,
 )
-from popmq_server.embedded.rules.topics import quotas
+from popmq_server.embedded.rules.topics import quotas, readers
 from popmq_server.embedded.state import owners
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import (
@@ -69,6 +70,7 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Leased:
     queues_of(topic, command.queues)
     permission.check_read(group, topic)
     expect_mode(tx, group, topic, "POP")
+    choice.refuse_owners(tx, group, topic)
     _, owner = find_owner(tx, command.group, ask.owner, ask.generation, ask.reach)
     if ask.epoch <= owner.acked_epoch:
         raise Refused(
@@ -155,7 +157,7 @@ def _seal(
     places = OWNED_MAX - tx.state.owned.get(owner.owner_id, 0)
     places = places if allowed is None else min(places, allowed)
     bounds = Bounds(min(room, places), command.max_bytes, ask.upto, owner.owner_id, wanted)
-    pick = picking(topic)(tx, group, topic, bounds)
+    pick = plain_picking(topic)(tx, group, topic, bounds)
     if isinstance(pick, FifoPick):
         pick.part = ask.part
     choose(pick, queues, None)
@@ -264,5 +266,7 @@ def available(tx: Tx, command: Available) -> Ready:
         if command.upto is not None:
             stop = min(stop, command.upto.queues.get(queue, 0))
         ready += max(0, stop - max(least, state.poff.get((*where, queue), least)))
+    if group.fair_keys is not None:
+        ready -= sum(readers.taken_ahead(state, (*where, queue)) for queue in queues)
     ready -= deadletter.gone_ahead(tx, where, command.upto)
     return Ready(ready, Position(queues, state.counters[""].rseq), topic.topic_id)

@@ -21,8 +21,10 @@ from typing import NamedTuple
 
 from popmq_server.contract.commands.inspection import LifeEvent
 from popmq_server.embedded.rules.delivery import fifo, invalidated, subscription
+from popmq_server.embedded.rules.inspect import fair_numbers
 from popmq_server.embedded.rules.inspect.timeline import TracedDeadLetter, part_of
 from popmq_server.embedded.rules.operate.holders import HeldMessage
+from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.checkpoint import BACKOFF
 from popmq_server.embedded.store.keys import (
@@ -156,7 +158,8 @@ def _ahead(tx: Tx, subject: Subject) -> Standing | None:
     """ready, if the group has not reached the message."""
     state, topic_id = tx.state, subject.topic.topic_id
     at = state.poff.get((*subject.where, subject.queue), state.queue_min.get((topic_id, subject.queue), 0))
-    if subject.offset < at or subject.damaged or subject.lost:
+    passed = subject.offset < at or readers.has_passed(state, (*subject.where, subject.queue), subject.offset)
+    if passed or subject.damaged or subject.lost:
         return None
     if _subscription(tx, subject).pulls:
         return "ready", f"the group pulls, and has committed up to offset {at} of queue {subject.queue}"
@@ -168,6 +171,8 @@ def _ahead(tx: Tx, subject: Subject) -> Standing | None:
     if state.in_flight.get((*subject.where, subject.queue), 0) >= subject.group.in_flight_max:
         full = f"{subject.group.in_flight_max} messages of its queue are leased, the group's limit"
         return "ready", f"not popped yet: {full}; ack some of them first"
+    if turn := fair_numbers.standing(tx, subject.group, subject.topic, subject.data):
+        return "ready", f"not popped yet: it {turn}"
     before = subject.offset - at
     many = f"{before} messages of queue {subject.queue} come"
     what = f"1 message of queue {subject.queue} comes" if before == 1 else many
@@ -189,6 +194,8 @@ def _retry(tx: Tx, subject: Subject, last: str, looks: list[int]) -> Standing | 
         if not invalidated.has_entry(tx.state, subject.where, rseq, subject.queue, subject.offset):
             tried, reason = RQ_VALUE.unpack_from(value)[2], bytes(value[RQ_VALUE.size :]).decode()
             why = f" ({reason})" if reason else ""
+            if turn := fair_numbers.standing(tx, subject.group, subject.topic, subject.data):
+                return "retry", f"in the retry topic as entry {rseq}, attempt {tried + 1} comes: it {turn}{why}"
             return "retry", f"in the retry topic as entry {rseq}: a later Pop gets it, attempt {tried + 1}{why}"
     else:
         return None

@@ -15,7 +15,7 @@ from popmq_server.contract.commands.numbers import (
 from popmq_server.embedded.operations import StoreState, StoreUse, TopicNames
 from popmq_server.embedded.rules.delivery import deadletter
 from popmq_server.embedded.rules.delivery.owner import covers_owner
-from popmq_server.embedded.rules.inspect import names
+from popmq_server.embedded.rules.inspect import fair_numbers, names
 from popmq_server.embedded.rules.inspect.browse import browse
 from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.operate import idle_subscriptions
@@ -113,6 +113,7 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic) -> GroupNumbers:
         expires_ms=idle_subscriptions.expires_ms(group, subscription, read_ms),
         bytes_behind=bytes_of(state, topic, ready(state, group.group_id, topic)),
         dead_blocked=state.dead_blocked_count.get(where, 0),
+        **fair_numbers.of(tx, group, topic),
     )
 
 

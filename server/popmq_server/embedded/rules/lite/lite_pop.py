@@ -11,6 +11,7 @@ from all lite topics; lite topics that were empty are not part of the attempt.
 
 from popmq_server.contract.commands import Pop
 from popmq_server.embedded.rules.delivery import invalidated
+from popmq_server.embedded.rules.delivery.fair import choice
 from popmq_server.embedded.rules.delivery.fifo_pick import FifoPick
 from popmq_server.embedded.rules.delivery.pick import Bounds
 from popmq_server.embedded.rules.delivery.pop import lease, read_members
@@ -69,6 +70,7 @@ def pop(tx: Tx, command: Pop) -> Leased:
     """Leases deliverable messages of the lite topics that the command names, or its client has subscribed to."""
     group, parent = lite_topics.resolve(tx, command.topic, command.group)
     permission.check_read(group, parent)
+    choice.refuse_type(group, parent)
     if command.queues or command.filter is not None:
         field = "queues" if command.queues else "filter"
         raise invalid("lite topics have neither queues nor filters", field=field, action="leave it unset")

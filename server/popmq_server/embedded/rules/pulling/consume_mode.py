@@ -22,6 +22,7 @@ from popmq_server.contract.commands import SetConsumeMode
 from popmq_server.embedded import operations
 from popmq_server.embedded.operations import ModeSet
 from popmq_server.embedded.rules.delivery import sweep
+from popmq_server.embedded.rules.delivery.fair import choice
 from popmq_server.embedded.rules.delivery.subscription import bind, resolve
 from popmq_server.embedded.rules.topics import readers, registry
 from popmq_server.embedded.state.tx import Tx
@@ -42,6 +43,8 @@ def set_consume_mode(tx: Tx, command: SetConsumeMode) -> ModeSet:
             field="start",
             action=f"leave it out, or move the group: popmq offsets reset {topic.name} {group.name} --to latest",
         )
+    if command.mode == "PULL" or command.share_number:
+        choice.refuse_pull(tx, group, topic, command.share_number)
     bind(tx, group, topic, command.start)
     before, after = readers.switch(tx, where, command.mode, command.share_number)
     if after.mode != before.mode:

@@ -276,7 +276,17 @@ def clone(tx: Tx, command: CloneOffsets) -> Reset:
         least = ends(tx, topic, queue)[0]
         wanted[queue] = max(least, tx.state.poff.get((*where, queue), least))
     bind(tx, group, topic)
-    return put_at(tx, group, topic, wanted)
+    moved = put_at(tx, group, topic, wanted)
+    return moved if group.fair_keys is None else _pass_the_same(tx, source, group, topic, moved)
+
+
+def _pass_the_same(tx: Tx, source: Group, group: Group, topic: Topic, moved: Reset) -> Reset:
+    """Lets a group with fair keys pass what another one passed beyond its position. Without them it reads these."""
+    where = (group.group_id, topic.topic_id)
+    for queue in range(topic.queues):
+        passed = readers.copy_taken(tx, (source.group_id, topic.topic_id, queue), (*where, queue))
+        readers.count(tx, where, start=passed)
+    return moved._replace(offsets={queue: tx.state.poff.get((*where, queue), 0) for queue in moved.offsets})
 
 
 def _start(tx: Tx, topic: Topic, queue: int, kind: str, since_ms: int) -> int:
@@ -295,7 +305,7 @@ def put_at(tx: Tx, group: Group, topic: Topic, wanted: dict[int, int], *, skips:
     where = (group.group_id, topic.topic_id)
     _tell_moved(tx, group, topic, wanted)
     for queue, offset in wanted.items():
-        before = tx.state.poff.get((*where, queue), 0)
+        before = tx.state.poff.get((*where, queue), 0) + readers.forget_taken(tx, (*where, queue))
         readers.count(tx, where, start=offset - before)
         readers.pass_to(tx, (*where, queue), offset)
         begin_at(tx, where, queue, offset, skips=skips)

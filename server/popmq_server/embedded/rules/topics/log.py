@@ -11,7 +11,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from popmq_server.embedded.store.checkpoint import CheckPoint, Run, members_of
-from popmq_server.embedded.store.keys import CQ_ENTRY, CQ_KEY, U64
+from popmq_server.embedded.store.keys import CQ_ENTRY, CQ_KEY, QUEUE_KEY, U64
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.errors import UnreadableRow
 from popmq_server.values import fields
@@ -29,6 +29,9 @@ _WITH_TAG, _ONLY_TAG = struct.Struct(">QI8s"), struct.Struct(">12x8s")
 
 #: The key of the field message_id, and where one of less than 128 bytes ends that comes first.
 _ID_KEY, _ID_END = fields.MESSAGE_ID << 3 | 2, RECORD_HEAD_BYTES + 2 + 127
+#: Bytes of a record that is copied whole where only its other fields are needed: that costs less than to leave out the
+#: body.
+WHOLE_MAX = 2048
 #: The head of a record: bytes of its crc32, and bytes that the crc32 covers.
 _CRC_BYTES, _HEAD_LEFT = 4, RECORD_HEAD_BYTES - 4
 
@@ -68,6 +71,29 @@ def entries(kv: Transaction, topic_id: int, queue: int, offset: int, count: int)
     for first, end, raw in _pieces(kv, topic_id, queue, offset, count):
         units = zip(range(first, end), CQ_ENTRY.iter_unpack(raw), strict=True)
         found += [(at, position, size) for at, (position, size, _) in units]
+    return found
+
+
+def entries_at(kv: Transaction, topic_id: int, queue: int, offsets: list[int]) -> list[tuple[int, int, int]]:
+    """(offset, position, size) of these offsets of a queue, which ascend; without those in holes.
+
+    One value of the store serves all of the offsets in it.
+    """
+    found: list[tuple[int, int, int]] = []
+    first = stop = 0
+    raw: bytes | memoryview = b""
+    unpack, width = CQ_ENTRY.unpack_from, CQ_ENTRY.size
+    for offset in offsets:
+        if not first <= offset < stop:
+            block = kv.floor("cq", CQ_KEY.pack(topic_id, queue, offset), QUEUE_KEY.pack(topic_id, queue))
+            if block is None:
+                continue
+            first, raw = CQ_KEY.unpack(block[0])[2], block[1]
+            stop = first + len(raw) // width
+            if offset >= stop:
+                continue
+        position, size, _ = unpack(raw, (offset - first) * width)
+        found.append((offset, position, size))
     return found
 
 
@@ -199,6 +225,18 @@ class Log:
         if chunks and chunks[-1][0] == len(data):
             chunks.pop()
         return Sound(data, times, chunks, bytes_left)
+
+    def unverified(self, position: int, size: int) -> bytes:
+        """The message at a position as it is stored, long ones without their body; empty if it is not in the log.
+
+        Its checksum is not compared: for what the engine looks at ahead, and verifies before it delivers it.
+        """
+        if not self._start <= position < self._stop and not self._load(position):
+            return b""
+        record = self._chunk[position - self._start : position - self._start + size]
+        if size <= WHOLE_MAX:
+            return record[RECORD_HEAD_BYTES:].tobytes()
+        return without_body(record, RECORD_HEAD_BYTES)
 
     def fetch(
         self,

@@ -2,7 +2,15 @@
 
     topic_groups, stat, subscriptions   who reads T, and the counters, filter and mode of each
     poff, passed, unread                G T Q → the next offset to pop; sums over the queues, and over lite topics
+    taken                               G T Q → what was passed beyond poff, by turns of fair keys; see `pass_over`
+    fair_indexes                        G T → the messages that wait by fair key: delivery/fair/index.py
     floors, climbs, laggards            how far all groups of T are, and the walks that find it: retention/floors.py
+
+A group without fair keys passes the messages of a queue in their order: `poff` says all. With fair keys it passes them
+in any order: `poff` is then the first offset that is not passed, and `taken` has a bit for each later one that is.
+
+    offsets   0 1 2 3 4 5 6 7 8          passed: 0, 1, 2, 5, 7
+              ■ ■ ■ · · ■ · ■ ·          poff 3, taken {block 0: bits 5 and 7}; `passed` counts 3 + 2
 
 This is the one module that writes these tables. What removes a topic or a group names their entries by role
 (State.forget_subscription).
@@ -12,12 +20,15 @@ import bisect
 from collections.abc import Collection, Iterable, Sequence
 
 from popmq_server.embedded.state import events, marks, owners
+from popmq_server.embedded.state.all_tables import KeyIndex
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.state.tx import Tx, added
-from popmq_server.values.ids import GroupId, GroupQueue, GroupTopic, TopicId
+from popmq_server.embedded.store.keys import TAKEN_BLOCK
+from popmq_server.values.ids import GroupId, GroupQueue, GroupTopic, Taken, TopicId
 from popmq_server.values.records import Group, Stat, Subscription, Topic
 
 _PLAIN = Subscription()
+_NOTHING: Taken = {}
 
 
 def group(tx: Tx, name: str) -> Group | None:
@@ -167,13 +178,141 @@ def pass_dropped(tx: Tx, where: GroupQueue, least: int, gone: Sequence[int]) -> 
     state, offset = tx.state, tx.state.poff.get(where, 0)
     if offset >= least or where[:2] not in state.stat:
         return
-    pass_to(tx, where, least)
+    if where in state.taken:
+        passed = pass_over(tx, where, ((offset, least - offset),))
+    else:
+        pass_to(tx, where, least)
+        passed = least - offset
     skipped = bisect.bisect_left(gone, least) - bisect.bisect_left(gone, offset)
-    lost = least - offset - skipped
+    lost = passed - skipped
     count(tx, where[:2], dropped=lost, start=skipped)
     reader, topic = state.groups.get(where[0]), state.topics.get(where[1])
     if reader is not None and topic is not None and lost:
         tx.tell(events.dropped(reader.name, topic.name, where[2], offset, least, lost))
+
+
+# ── Passing messages out of order ────────────────────────────────────────────────────────────────────────────────────
+
+
+def has_passed(state: State, where: GroupQueue, offset: int) -> bool:
+    """Whether a group has passed an offset of a queue, in order or by turns of fair keys."""
+    if offset < state.poff.get(where, 0):
+        return True
+    return bool(state.taken.get(where, _NOTHING).get(offset // TAKEN_BLOCK, 0) >> offset % TAKEN_BLOCK & 1)
+
+
+def taken_ahead(state: State, where: GroupQueue) -> int:
+    """How many messages of a queue a group has passed beyond its position."""
+    return sum(bits.bit_count() for bits in state.taken.get(where, _NOTHING).values())
+
+
+def ahead_in(state: State, where: GroupTopic, topic: Topic) -> bool:
+    """Whether a group has passed any message of a topic beyond its position."""
+    return any((*where, queue) in state.taken for queue in range(topic.queues))
+
+
+def pass_over(tx: Tx, where: GroupQueue, stretches: Iterable[tuple[int, int]]) -> int:
+    """Passes stretches (first offset, number) of a queue, in any order; returns how many of these were not passed yet.
+
+    The cost is one row for each touched block of TAKEN_BLOCK offsets; none where the stretches follow the position.
+    """
+    state = tx.state
+    known = state.poff.get(where)
+    at = state.queue_min.get(where[1:], 0) if known is None else known
+    if known is None:
+        pass_to(tx, where, at)
+    before = state.taken.get(where, _NOTHING)
+    blocks, new = dict(before), 0
+    for first, count in stretches:
+        new += _mark(blocks, max(first, at), first + count)
+    if not new:
+        return 0
+    _put_taken(tx, where, at, blocks)
+    state.passed[where[:2]] = state.passed.get(where[:2], 0) + new
+    return new
+
+
+def _put_taken(tx: Tx, where: GroupQueue, at: int, blocks: Taken) -> None:
+    """Stores blocks of a group at position `at`, which moves past those of their bits that follow it."""
+    end = _first_not_passed(blocks, at)
+    _drop_below(blocks, end)
+    if end > at:
+        tx.state.poff[where] = end
+    if blocks:
+        tx.state.taken[where] = blocks
+    elif where in tx.state.taken:
+        tx.state.taken.pop(where)
+
+
+def _mark(blocks: Taken, first: int, stop: int) -> int:
+    """Sets the bits of the offsets from `first` to `stop`; returns how many were not set."""
+    new = 0
+    while first < stop:
+        block, low = divmod(first, TAKEN_BLOCK)
+        high = min(stop - block * TAKEN_BLOCK, TAKEN_BLOCK)
+        mask, bits = (1 << high) - (1 << low), blocks.get(block, 0)
+        new += (mask & ~bits).bit_count()
+        blocks[block] = bits | mask
+        first = block * TAKEN_BLOCK + high
+    return new
+
+
+def _first_not_passed(blocks: Taken, at: int) -> int:
+    """The first offset from `at` on whose bit is not set."""
+    while bits := blocks.get(at // TAKEN_BLOCK, 0) >> at % TAKEN_BLOCK:
+        ones = (~bits & (bits + 1)).bit_length() - 1
+        at += ones
+        if at % TAKEN_BLOCK or not ones:
+            break
+    return at
+
+
+def _drop_below(blocks: Taken, end: int) -> None:
+    """Removes the bits below an offset, which the position stands for."""
+    last, low = divmod(end, TAKEN_BLOCK)
+    for block in [block for block in blocks if block < last]:
+        del blocks[block]
+    if last in blocks and not (left := blocks[last] >> low << low):
+        del blocks[last]
+    elif last in blocks:
+        blocks[last] = left
+
+
+def forget_taken(tx: Tx, where: GroupQueue) -> int:
+    """Takes back what a group passed beyond its position in a queue, which is about to move; returns how much."""
+    count = taken_ahead(tx.state, where)
+    if count:
+        tx.state.taken.pop(where)
+        tx.state.passed[where[:2]] = tx.state.passed.get(where[:2], 0) - count
+    drop_index(tx, where[:2])
+    return count
+
+
+def copy_taken(tx: Tx, source: GroupQueue, where: GroupQueue) -> int:
+    """Lets a group that was put at the position of another pass the same messages beyond it; returns how many."""
+    blocks, at = dict(tx.state.taken.get(source, _NOTHING)), tx.state.poff.get(where, 0)
+    if not blocks:
+        return 0
+    _put_taken(tx, where, at, blocks)
+    count = tx.state.poff.get(where, 0) - at + taken_ahead(tx.state, where)
+    tx.state.passed[where[:2]] = tx.state.passed.get(where[:2], 0) + count
+    return count
+
+
+def keep_index(tx: Tx, where: GroupTopic, index: KeyIndex) -> None:
+    """Keeps the messages that wait by fair key. If this transaction is aborted they are read again."""
+    tx.state.fair_indexes[where] = index
+    forget_if_aborted(tx, where)
+
+
+def forget_if_aborted(tx: Tx, where: GroupTopic) -> None:
+    """Notes that the transaction changes what waits by fair key."""
+    tx.state.undo.note(tx.state.fair_indexes.pop, where, None)
+
+
+def drop_index(tx: Tx, where: GroupTopic) -> None:
+    """Forgets the messages that wait by fair key: the next Pop reads them again."""
+    tx.state.fair_indexes.pop(where, None)
 
 
 # ── Floors: walks over the groups of a topic (retention/floors.py) ───────────────────────────────────────────────────

@@ -1,0 +1,232 @@
+"""FairPick: chooses the messages of a pop by turns of fair keys, by reading only, as Pick does (pick.py).
+
+    reading.py ──▶ index ── Round ──▶ places, in the order of their turns
+                                        │ sorted by queue and offset: neighbours are read together
+                                        ▼
+                       cq, log, rq ──▶ rows, runs, chunks, fair_keys      apply: passes, and removes them from the index
+
+Each place is compared with the store: what is passed already, or is no retry entry any more, is left out; so is a
+message whose ttl is over. The rows come in the order of turns, so a consumer that handles them one after another serves
+the keys in turn.
+"""
+
+import itertools
+
+from popmq_server.embedded.rules.delivery import invalidated
+from popmq_server.embedded.rules.delivery.fair import index as indexes
+from popmq_server.embedded.rules.delivery.fair import waiting
+from popmq_server.embedded.rules.delivery.fair.index import FairIndex
+from popmq_server.embedded.rules.delivery.fair.keys import stored_hash
+from popmq_server.embedded.rules.delivery.fair.reading import AHEAD_OF_POP, read_ahead
+from popmq_server.embedded.rules.delivery.fair.round import Round, Taken
+from popmq_server.embedded.rules.delivery.pick import RETRIES_MAX, Bounds, Pick
+from popmq_server.embedded.rules.delivery.retry import RetryEntry
+from popmq_server.embedded.rules.topics import readers
+from popmq_server.embedded.rules.topics.log import entries_at
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.store.checkpoint import Run
+from popmq_server.embedded.store.keys import RQ_KEY, RQ_VALUE
+from popmq_server.values.records import RETRY_QUEUE, Group, Topic
+from popmq_server.values.turns import Turns
+
+#: More bytes than any plan takes: the round has limited them.
+_ANY_BYTES = 1 << 62
+_NO_TURNS = Turns()
+
+
+class FairPick(Pick):
+    """A plan by turns of fair keys."""
+
+    by_key = True
+
+    def __init__(self, tx: Tx, group: Group, topic: Topic, bounds: Bounds) -> None:
+        super().__init__(tx, group, topic, bounds)
+        self._where = (group.group_id, topic.topic_id)
+        self._index: FairIndex | None = None
+        self._round: Round | None = None
+        self._first = True  # no message was taken yet
+        self._leases_left: dict[int, int] = {}
+        self._retries_left = RETRIES_MAX
+        self._turn = itertools.count()
+        self._order: list[int] = []  # the turn of each member
+        self._numbers: list[int] = []  # the key of each member
+        self._passed: list[tuple[int, list[tuple[int, int]]]] = []
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether messages are not read yet, or the round ended before it had seen each key."""
+        return super().unfinished or self.behind or (self._round is not None and self._round.unfinished)
+
+    def take_by_turns(self) -> None:
+        """Takes messages in turn, until the plan is full or no key may go."""
+        tx, index = self.tx, indexes.index_of(self.tx, self.group, self.topic, self.wanted)
+        if index.outgrown(tx.state, self.topic):
+            readers.drop_index(tx, self._where)
+            index = indexes.index_of(tx, self.group, self.topic, self.wanted)
+        self._index = index
+        count = max(AHEAD_OF_POP, 2 * self.messages_max)
+        self.behind = read_ahead(tx, self._where, self.topic, index, count)
+        index.let_go(tx.now_ms)
+        limits = index.limits
+        turns = tx.state.turns.get(self._where, _NO_TURNS)
+        bands = turns.visits(self.topic, range(self.topic.queues)) if self.topic.type == "PRIORITY" else (0,)
+        self._round = Round(
+            index.keys,
+            self._fits_place,
+            self._may_lease,
+            lambda number, taken: limits.may_go(tx.state, number, taken, tx.now_ms),
+            limits.any,
+        )
+        for band in bands:
+            root = index.keys.roots.get(band, 0)
+            while self.room and root and not self.cut and (chosen := self._choose(self._round, root)):
+                self._take_places(index, chosen)  # fewer rows than places if some were passed meanwhile: choose again
+                self.served = [*{*self.served, band}]
+        if self.served and self.topic.type == "PRIORITY":
+            self.turns = turns.after(self.topic, bands, self.served, retried=False, gave_way=None)
+        if limits.of_leases:
+            self.fair_keys = tuple(map(stored_hash, self._numbers))
+        self.rows = [row for _, row in sorted(zip(self._order, self.rows, strict=True), key=lambda pair: pair[0])]
+
+    def _choose(self, round_: Round, root: int) -> list[Taken]:
+        chosen = list[Taken]()
+        room = self.messages_max - len(self.rows)
+        while len(chosen) < room and (taken := round_.take(root)):
+            chosen.append(taken)
+        return chosen
+
+    def _fits_place(self, place: int) -> bool:
+        size = waiting.units_of(place) << waiting.UNIT_BITS
+        self.full = size > self.bytes_left and not self._first
+        if not self.full:
+            self.bytes_left -= size
+            self._first = False
+        return not self.full
+
+    def _may_lease(self, place: int, retry: bool) -> bool:
+        """Whether the group may lease one more message of the place's queue, or of the retry topic."""
+        queue = RETRY_QUEUE if retry else waiting.queue_of(place)
+        if queue not in self._leases_left:
+            self._leases_left[queue] = self.allowed(queue)
+        self._retries_left -= retry
+        self._leases_left[queue] -= 1
+        return self._leases_left[queue] >= 0 and self._retries_left >= 0
+
+    # ── From places to rows ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _take_places(self, index: FairIndex, chosen: list[Taken]) -> None:
+        """Takes the messages of places: those of queues by queue and offset, then those of the retry topic."""
+        turned = [(taken.place, next(self._turn), taken.number, taken.retry) for taken in chosen]
+        of_queues = sorted(each[:3] for each in turned if not each[3])
+        for queue, alike in itertools.groupby(of_queues, key=lambda each: waiting.queue_of(each[0])):
+            self._take_of_queue(queue, index.base[queue], list(alike))
+        for place, turn, number, retry in turned:
+            if retry:
+                self._take_retry_entry(index.retries_base + waiting.offset_of(place), turn, number)
+
+    def _take_of_queue(self, queue: int, base: int, places: list[tuple[int, int, int]]) -> None:
+        """Takes messages of one queue, in the order of their offsets."""
+        state, where = self.tx.state, (*self._where, queue)
+        wanted = {base + waiting.offset_of(place): (turn, number) for place, turn, number in places}
+        if where in state.taken or next(iter(wanted)) < state.poff.get(where, 0):
+            wanted = {at: named for at, named in wanted.items() if not readers.has_passed(state, where, at)}
+        units = entries_at(self.tx.kv, self.topic.topic_id, queue, list(wanted))
+        self.dropped += len(wanted) - len(units)
+        done, before = 0, len(self.rows)
+        while done < len(units):
+            if not self._may_expire:
+                done += self._take_sound_ones(queue, units[done:])
+            if done < len(units):
+                offset, position, size = units[done]
+                done += 1
+                read = self.log.fetch(self.topic.topic_id, position, size)
+                if read is None:
+                    self._skip(queue, offset, position, size)
+                elif not self._may_expire or not self.has_ended(read, Run(queue, offset, 1, 0, position, size)):
+                    self._take(position, size, read, queue, offset, 1)
+                elif self.blocked:
+                    for left, _, _ in units[done - 1 :]:
+                        del wanted[left]
+                    break
+        offsets = [row[3] for row in self.rows[before:]]
+        for offset in offsets:
+            turn, number = wanted[offset]
+            self._order.append(turn)
+            self._numbers.append(number)
+        self.runs += [Run(queue, first, count, 1) for first, count in _stretches(offsets)]
+        self._passed.append((queue, _stretches(list(wanted))))
+
+    def _take_sound_ones(self, queue: int, units: list[tuple[int, int, int]]) -> int:
+        """Takes readable messages in one go, up to the first that is not; returns how many."""
+        before = len(self.rows)
+        found = self.log.sound(self.topic.topic_id, units, _ANY_BYTES, True)
+        for index, chunk in found.chunks:
+            if not self.chunks or self.chunks[-1][1] != chunk:
+                self.chunks.append((before + index, chunk))
+        pairs = zip(units, found.data, found.stored_ms, strict=False)
+        self.rows += [
+            (data, stored_ms, queue, unit[0], 1, member) for member, (unit, data, stored_ms) in enumerate(pairs, before)
+        ]
+        return len(found.data)
+
+    def _take_retry_entry(self, rseq: int, turn: int, number: int) -> None:
+        """Takes one entry of the retry topic, as Pick.take_retry does; leaves out one that is gone or void."""
+        key = RQ_KEY.pack(*self._where, rseq)
+        value = self.tx.kv.get("rq", key)
+        if value is None:
+            return
+        entry = RetryEntry(key, *RQ_VALUE.unpack_from(value))
+        if invalidated.has_entry(self.tx.state, self._where, rseq, entry.queue, entry.offset):
+            return
+        read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
+        if read is not None and not self.passes(read[1]):
+            self.unwanted.append(entry)
+            return
+        if read is not None and self._may_expire and self.has_ended(read, entry.as_run(entry.attempts)):
+            if not self.blocked:
+                self.unwanted.append(entry)
+            return
+        self.retries.append(entry)
+        if read is None:
+            self._skip(entry.queue, entry.offset, entry.position, entry.size)
+            return
+        attempt = entry.attempts + 1
+        self._take(entry.position, entry.size, read, entry.queue, entry.offset, attempt)
+        self.runs.append(entry.as_run(attempt))
+        self._order.append(turn)
+        self._numbers.append(number)
+
+    def apply(self) -> None:
+        """Passes what was taken and what the group does not get, and removes it from the index."""
+        if self._index is None or self._round is None:
+            return
+        for queue, stretches in self._passed:
+            readers.pass_over(self.tx, (*self._where, queue), stretches)
+        for (queue, why), stretches in self._index.passing.items():
+            passed = readers.pass_over(self.tx, (*self._where, queue), stretches)
+            if passed:
+                readers.count(self.tx, self._where, **{why: passed})
+        self._index.passing.clear()
+        super().apply()
+        self._index.note_later(self._round.later)
+        limits, now_ms = self._index.limits, self.tx.now_ms
+        self._round.apply(lambda number, taken: limits.count(number, taken, now_ms))
+        self.look_ms = self._index.next_ms
+        if self.blocked:  # the round has left behind what could not become a dead letter
+            readers.drop_index(self.tx, self._where)
+
+
+def _stretches(offsets: list[int]) -> list[tuple[int, int]]:
+    """(first, number) of each stretch of consecutive offsets, which ascend."""
+    found = list[tuple[int, int]]()
+    first = count = 0
+    for offset in offsets:
+        if count and offset == first + count:
+            count += 1
+        else:
+            if count:
+                found.append((first, count))
+            first, count = offset, 1
+    if count:
+        found.append((first, count))
+    return found

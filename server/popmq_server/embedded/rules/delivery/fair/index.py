@@ -1,0 +1,119 @@
+"""FairIndex: the messages of one group in one topic that wait by fair key, and how far its queues have been read.
+
+    poff ────────────── scanned ─────────── end of the queue
+         waits, or taken         not read yet: the next piece of reading.py
+
+It is a cache of the store, in memory only: see the package. It holds at most MESSAGES_MAX messages of at most KEYS_MAX
+keys and labels, some 60 MiB. Beyond these no more is read: turns then go by the keys that have been read, and the next
+messages are read as others are taken.
+"""
+
+import heapq
+from collections import defaultdict
+
+from popmq_server.embedded.rules.delivery.fair import keys as fair_keys
+from popmq_server.embedded.rules.delivery.fair.limits import Limits
+from popmq_server.embedded.rules.delivery.fair.waiting import FULL, LATER, OFFSET_END, WaitingKeys, place_of
+from popmq_server.embedded.rules.topics import readers
+from popmq_server.embedded.state.state import State
+from popmq_server.embedded.state.tx import Tx
+from popmq_server.values.filters.filter import Filter
+from popmq_server.values.ids import GroupTopic
+from popmq_server.values.records import FairKeys, Group, Topic
+
+#: Messages that wait in memory (24 MiB), and their keys and labels (36 MiB).
+MESSAGES_MAX, KEYS_MAX = 2_000_000, 200_000
+#: Why a message is passed without a lease: names of counters in Stat.
+DROPPED, FILTERED = "dropped", "filtered"
+_SLOT_BITS = 32
+
+
+class FairIndex:
+    """What waits by fair key for one group in one topic. `wanted`: the group's filter."""
+
+    def __init__(self, where: GroupTopic, fair: FairKeys, topic: Topic, wanted: Filter) -> None:
+        self.fair, self.wanted = fair, wanted
+        self.keys, self.limits = WaitingKeys(), Limits(fair, where)
+        #: The next offset to read of each queue; the one that a place counts from.
+        self.scanned: dict[int, int] = {}
+        self.base: dict[int, int] = {}
+        #: The next retry entry to read, and the number that its place counts from; None: none was read yet.
+        self.retries_from = self.retries_base = 0
+        #: Whether a piece left retry entries unread.
+        self.more_retries = False
+        #: What the next Pop passes without a lease: by queue and reason, stretches of offsets.
+        self.passing: defaultdict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
+        self.read_key = fair_keys.reader_of(fair)
+        self._by_priority = topic.type == "PRIORITY"
+        self._separator = fair.separator.encode()
+        self._freed: list[int] = []
+        self._later: list[int] = []
+
+    @property
+    def full(self) -> bool:
+        """Whether no more messages are read now."""
+        return self.keys.messages >= MESSAGES_MAX or self.keys.keys >= KEYS_MAX
+
+    def band_of(self, queue: int) -> int:
+        """The number of the root under which messages of a queue wait: keys take turns within a priority."""
+        return queue if self._by_priority else 0
+
+    def add(self, key: bytes, queue: int, offset: int, size: int, *, retry: bool = False) -> None:
+        """Adds a message; `offset` is relative to that of the index."""
+        label = fair_keys.number_of_label(fair_keys.label_of(key, self._separator)) if self._separator else None
+        place = place_of(queue, offset, size)
+        self.keys.add(self.band_of(queue), fair_keys.number_of(key), label, place, retry=retry)
+
+    def pass_later(self, queue: int, first: int, count: int, why: str) -> None:
+        """Notes messages that the next Pop passes without a lease."""
+        self.passing[queue, why].append((first, count))
+
+    def free(self, key: bytes) -> bool:
+        """Notes that a lease of a key has ended; returns whether the key waited for that."""
+        full = [slot for slot in self.keys.slots(int.from_bytes(key)) if self.keys.state[slot] == FULL]
+        self._freed += full
+        return bool(full)
+
+    def note_later(self, later: list[tuple[int, int]]) -> None:
+        """Notes (ms, slot) of keys whose rate permits their next message then."""
+        for at_ms, slot in later:
+            heapq.heappush(self._later, at_ms << _SLOT_BITS | slot)
+
+    def let_go(self, now_ms: int) -> None:
+        """Puts keys back into the ring that waited for a lease that has ended, or for a time that has come."""
+        for slot in self._freed:
+            if self.keys.state[slot] == FULL:
+                self.keys.enter(slot)
+        self._freed.clear()
+        while self._later and self._later[0] >> _SLOT_BITS <= now_ms:
+            slot = heapq.heappop(self._later) & (1 << _SLOT_BITS) - 1
+            if self.keys.state[slot] == LATER:
+                self.keys.enter(slot)
+
+    @property
+    def next_ms(self) -> int:
+        """When the rate of a key permits its next message; 0: no key waits for that."""
+        return self._later[0] >> _SLOT_BITS if self._later else 0
+
+    def outgrown(self, state: State, topic: Topic) -> bool:
+        """Whether an offset no longer fits a place: the index is then made again."""
+        ends = (state.queue_max.get((topic.topic_id, queue), 0) - first for queue, first in self.base.items())
+        return max(ends, default=0) >= OFFSET_END or state.counters[""].rseq - self.retries_base >= OFFSET_END
+
+
+def index_of(tx: Tx, group: Group, topic: Topic, wanted: Filter) -> FairIndex:
+    """The index of a group in a topic; a new one if there is none, or settings have changed."""
+    where, fair = (group.group_id, topic.topic_id), group.fair_keys or FairKeys()
+    index = tx.state.fair_indexes.get(where)
+    if not isinstance(index, FairIndex) or index.fair != fair or not index.wanted.same(wanted):
+        index = FairIndex(where, fair, topic, wanted)
+        readers.keep_index(tx, where, index)
+    else:
+        readers.forget_if_aborted(tx, where)
+    return index
+
+
+def of_group(state: State, where: GroupTopic) -> FairIndex | None:
+    """The index of a group in a topic, if there is one."""
+    index = state.fair_indexes.get(where)
+    return index if isinstance(index, FairIndex) else None

@@ -1,0 +1,236 @@
+"""What waits, by key: messages as packed numbers in arrays, and the ring of keys that may go.
+
+    place   queue [10 bits] · offset, less that of the index [38] · size in units of 256 bytes, rounded up [16]
+            of a retry entry the number of its row stands for the offset
+    node    a waiting message: its place [8 bytes] and the next node of its key [4]
+    slot    a key, a label or a root: some 40 bytes in arrays, beside its entry in the table of slots
+
+    root ─ ring ─▶ acme ─▶ bolt ─▶ cove          without labels
+    root ─ ring ─▶ acme ─▶ bolt                  with labels: turns go by label, then by key
+                    └ ring ─▶ acme/eu ─▶ acme/us
+
+A PRIORITY topic has a root for each queue, other topics have one. Retry entries of a key are a list of their own, which
+takes turns with its messages.
+
+A slot is in the ring of its parent while it may go. Nodes and slots are numbers, 0 is none. No object for each key or
+message: a key with one message takes some 180 bytes, each further message 12 (tests/engine/delivery/fair).
+"""
+
+from array import array
+
+#: Bits of a place.
+SIZE_BITS, OFFSET_BITS = 16, 38
+OFFSET_END = 1 << OFFSET_BITS
+_SIZE_MASK, _OFFSET_MASK = (1 << SIZE_BITS) - 1, OFFSET_END - 1
+_QUEUE_SHIFT = SIZE_BITS + OFFSET_BITS
+#: Bytes of a unit of size, in bits.
+UNIT_BITS = 8
+#: States of a slot: it has nothing that may go; it is in the ring; it waits for a lease to end, or for its rate.
+OUT, IN, FULL, LATER = 0, 1, 2, 3
+#: Kinds of slots; a free one.
+KEY, LABEL, ROOT, FREE = 0, 1, 2, 3
+#: The number of a slot in the table also has its root.
+_ROOT_SHIFT = 60
+
+
+def place_of(queue: int, offset: int, size: int) -> int:
+    """A place; `offset` is less than OFFSET_END."""
+    units = min((size + (1 << UNIT_BITS) - 1) >> UNIT_BITS, _SIZE_MASK)
+    return queue << _QUEUE_SHIFT | offset << SIZE_BITS | units
+
+
+def queue_of(place: int) -> int:
+    """The queue of a place."""
+    return place >> _QUEUE_SHIFT
+
+
+def offset_of(place: int) -> int:
+    """The offset of a place, less that of the index."""
+    return place >> SIZE_BITS & _OFFSET_MASK
+
+
+def units_of(place: int) -> int:
+    """The size of a place, in units."""
+    return place & _SIZE_MASK
+
+
+class WaitingKeys:
+    """Keys with their waiting messages, and their rings. A plan reads the arrays (round.py) and then changes them."""
+
+    def __init__(self) -> None:
+        self.place = array("Q", (0,))
+        self.next = array("I", (0,))
+        self.number = array("Q", (0,))
+        self.parent = array("I", (0,))
+        #: The next slot in the ring.
+        self.after = array("I", (0,))
+        #: Nodes of a key; of a label or root the slots of its ring.
+        self.first = array("I", (0,))
+        self.last = array("I", (0,))
+        self.retry_first = array("I", (0,))
+        self.retry_last = array("I", (0,))
+        #: Waiting messages of a key; keys of a label.
+        self.count = array("I", (0,))
+        #: Turns that a slot still owes for large messages.
+        self.debt = array("H", (0,))
+        self.state = array("B", (0,))
+        self.kind = array("B", (0,))
+        #: Whether the retry entries of a key have the next turn.
+        self.retry_turn = array("B", (0,))
+        self.roots: dict[int, int] = {}
+        #: Messages and retry entries that wait; slots of labels.
+        self.messages = self.labels = 0
+        self._slots: dict[int, int] = {}
+        self._free_node = self._free_slot = 0
+
+    @property
+    def keys(self) -> int:
+        """The number of keys and labels."""
+        return len(self._slots)
+
+    def root(self, band: int) -> int:
+        """The root of a queue of a PRIORITY topic, or the one of all queues."""
+        if band not in self.roots:
+            self.roots[band] = self._new_slot(band, 0, ROOT)
+        return self.roots[band]
+
+    def slot(self, number: int, band: int = 0) -> int:
+        """The slot of a key or label; 0: it has none."""
+        return self._slots.get(number | band << _ROOT_SHIFT, 0)
+
+    def slots(self, number: int) -> list[int]:
+        """The slots of a key under all roots."""
+        return [slot for band in self.roots if (slot := self.slot(number, band))]
+
+    def add(self, band: int, number: int, label: int | None, place: int, *, retry: bool = False) -> None:
+        """Adds a message at the end of its key."""
+        slot = self._slots.get(number | band << _ROOT_SHIFT) or self._new_key(band, number, label)
+        node = self._new_node(place)
+        first, last = (self.retry_first, self.retry_last) if retry else (self.first, self.last)
+        if first[slot]:
+            self.next[last[slot]] = node
+        else:
+            first[slot] = node
+        last[slot] = node
+        self.count[slot] += 1
+        if not self.state[slot]:
+            self.enter(slot)
+
+    def enter(self, slot: int) -> None:
+        """Puts a slot at the end of its ring, and its label at the end of that of the root."""
+        self.state[slot] = IN
+        parent = self.parent[slot]
+        self.after[slot] = 0
+        if self.first[parent]:
+            self.after[self.last[parent]] = slot
+        else:
+            self.first[parent] = slot
+        self.last[parent] = slot
+        if self.kind[parent] == LABEL and self.state[parent] != IN:
+            self.enter(parent)
+
+    def set_ring(self, parent: int, unvisited: int, kept: list[int]) -> None:
+        """Makes a ring of the slots that a plan did not visit, from `unvisited` on, and then of those that it kept."""
+        last = self.last[parent] if unvisited else 0
+        first = unvisited
+        for slot in kept:
+            if last:
+                self.after[last] = slot
+            else:
+                first = slot
+            last = slot
+        if last:
+            self.after[last] = 0
+        self.first[parent], self.last[parent] = first, last
+
+    def take_up_to(self, slot: int, message: int, retry: int, taken: int) -> None:
+        """Removes the nodes of a key before these two, `taken` in all."""
+        self.first[slot] = self._free_nodes(self.first[slot], message)
+        self.retry_first[slot] = self._free_nodes(self.retry_first[slot], retry)
+        if not message:
+            self.last[slot] = 0
+        if not retry:
+            self.retry_last[slot] = 0
+        self.count[slot] -= taken
+        self.messages -= taken
+
+    def drop(self, slot: int) -> None:
+        """Removes a slot that is in no ring: a key without messages, and then its label if that has no key."""
+        while self.kind[slot] != ROOT and not self.count[slot]:
+            parent = self.parent[slot]
+            band = self._band(slot)
+            del self._slots[self.number[slot] | band << _ROOT_SHIFT]
+            self.labels -= self.kind[slot] == LABEL
+            self.after[slot], self._free_slot, self.kind[slot] = self._free_slot, slot, FREE
+            if self.kind[parent] != LABEL:
+                return
+            self.count[parent] -= 1
+            if self.state[parent] == IN:
+                return
+            slot = parent
+
+    def _band(self, slot: int) -> int:
+        while self.kind[slot] != ROOT:
+            slot = self.parent[slot]
+        return self.number[slot]
+
+    def _new_key(self, band: int, number: int, label: int | None) -> int:
+        parent = self.root(band)
+        if label is not None:
+            above = self._slots.get(label | band << _ROOT_SHIFT)
+            parent = above or self._named(band, label, parent, LABEL)
+            self.count[parent] += 1
+        return self._named(band, number, parent, KEY)
+
+    def _named(self, band: int, number: int, parent: int, kind: int) -> int:
+        slot = self._new_slot(number, parent, kind)
+        self._slots[number | band << _ROOT_SHIFT] = slot
+        self.labels += kind == LABEL
+        return slot
+
+    def _new_slot(self, number: int, parent: int, kind: int) -> int:
+        slot = self._free_slot
+        if not slot:
+            slot = len(self.number)
+            for numbers in self._of_slots:
+                numbers.append(0)
+        else:
+            self._free_slot = self.after[slot]
+            for numbers in self._of_slots:
+                numbers[slot] = 0
+        self.number[slot], self.parent[slot], self.kind[slot] = number, parent, kind
+        return slot
+
+    @property
+    def _of_slots(self) -> tuple["array[int]", ...]:
+        lists = self.first, self.last, self.retry_first, self.retry_last
+        return (
+            self.number,
+            self.parent,
+            self.after,
+            *lists,
+            self.count,
+            self.debt,
+            self.state,
+            self.kind,
+            self.retry_turn,
+        )
+
+    def _new_node(self, place: int) -> int:
+        self.messages += 1
+        node = self._free_node
+        if not node:
+            self.place.append(place)
+            self.next.append(0)
+            return len(self.place) - 1
+        self._free_node = self.next[node]
+        self.place[node], self.next[node] = place, 0
+        return node
+
+    def _free_nodes(self, node: int, stop: int) -> int:
+        """Frees nodes up to another one, which it returns."""
+        while node != stop:
+            after = self.next[node]
+            self.next[node], self._free_node = self._free_node, node
+            node = after
+        return stop
