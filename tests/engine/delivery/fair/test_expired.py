@@ -1,0 +1,75 @@
+"""Turns by key, and messages whose ttl is over: they take no turn, and are counted once."""
+
+import pytest
+
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.embedded.rules.delivery.deadletter import DEAD_LETTERS_MAX
+from popmq_server.embedded.state.space import GROW, Room
+from popmq_server.values.message import Extra
+from popmq_server.values.outgoing import Outgoing
+from tests.engine.rig import MINUTE, Rig, refusal
+from tests.engine.traffic.traffic_fair import drained, of, opened, send, tenants
+
+TTL = 10 * MINUTE
+
+
+def mortal(tenant: str, count: int, first: int = 0) -> list[Outgoing]:
+    """Messages of a tenant with a ttl."""
+    ttl = pb.Message(ttl_ms=TTL).SerializeToString()
+    return [one._replace(data=one.data + ttl, extra=Extra(ttl_ms=TTL)) for one in of(tenant, count, first)]
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_expired_messages_of_a_key_are_passed_and_the_others_come(rig: Rig, keeps: bool) -> None:
+    opened(rig, queues=2, dead_letter_expired=keeps)
+    send(rig, mortal("acme", 30), of("bolt", 5), mortal("cove", 3))
+    rig.advance(TTL)
+    send(rig, mortal("acme", 2, 30))
+    assert sorted(drained(rig)) == sorted([*(f"bolt-{n}" for n in range(5)), "acme-30", "acme-31"])
+    numbers = rig.numbers()
+    assert (numbers.expired, numbers.dead, numbers.acked, numbers.ready) == (0 if keeps else 33, 33 * keeps, 7, 0)
+    assert rig.findings() == []
+
+
+def test_a_retry_whose_ttl_is_over_is_not_delivered(rig: Rig) -> None:
+    opened(rig)
+    send(rig, mortal("acme", 1), of("bolt", 1))
+    rows = rig.pop(2)
+    assert tenants(rows) == ["acme", "bolt"]
+    rig.release(rows, delay_ms=0)
+    rig.advance(TTL)
+    assert tenants(rig.pop(2)) == ["bolt"]
+    assert rig.numbers().expired == 1
+    assert rig.findings() == []
+
+
+def test_a_commit_makes_a_bounded_number_of_dead_letters_and_none_is_lost(rig: Rig) -> None:
+    opened(rig, queues=1, dead_letter_expired=True)
+    count = DEAD_LETTERS_MAX + 70
+    send(rig, mortal("acme", count), of("bolt", 3))
+    rig.advance(TTL)
+    assert sorted(tenants(rig.pop(8))) == ["bolt"] * 3
+    rig.settle()
+    for _ in range(4):
+        rig.pop(8)
+    assert rig.numbers().dead == count
+    assert rig.findings() == []
+    rig.restart()
+    assert rig.pop(8) == []
+    assert rig.numbers().dead == count
+    assert rig.findings() == []
+
+
+def test_a_dead_letter_that_finds_no_room_stays_where_it_is(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(rig, queues=1, dead_letter_expired=True)
+    send(rig, mortal("acme", 2))
+    rig.advance(TTL)
+    has = Room.has
+    with monkeypatch.context() as patched:
+        patched.setattr(Room, "has", lambda room, use, *more: use is not GROW and has(room, use, *more))
+        popped = rig.popped()
+        assert (popped.rows, refusal(popped.refusal)) == ([], "STORAGE_FULL")
+        assert (rig.numbers().ready, rig.numbers().dead) == (2, 0)
+        assert rig.findings() == []
+    assert rig.pop() == []
+    assert (rig.numbers().ready, rig.numbers().dead, rig.findings()) == (0, 2, [])
