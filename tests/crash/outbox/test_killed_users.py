@@ -54,7 +54,7 @@ def server() -> Iterator[PostgreSQL]:
     shutil.rmtree(folder)
 
 
-@pytest.fixture(params=["postgresql", "sqlite"])
+@pytest.fixture(params=[pytest.param("postgresql", marks=pytest.mark.smoke), "sqlite"])
 def rows(request: pytest.FixtureRequest, tmp_path: Path) -> Rows:
     if request.param == "postgresql":
         server: PostgreSQL = request.getfixturevalue("server")
@@ -119,7 +119,6 @@ def told(kind: str, seed: int, places: dict[str, int], seen: int, listed: int) -
 
 
 @pytest.mark.chaos
-@pytest.mark.smoke
 def test_a_message_is_seen_if_and_only_if_its_row_is_there_wherever_its_process_was_killed(
     rows: Rows, tmp_path: Path, scale: Scale, show: Callable[[str], None], request: pytest.FixtureRequest
 ) -> None:
