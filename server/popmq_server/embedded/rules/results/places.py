@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from popmq_server.embedded.rules.topics.chunk import IDX_HEAD, IDX_RANGE, NAME_BYTES
 from popmq_server.embedded.rules.topics.index import NAME, WIDE_NAME
-from popmq_server.embedded.state.jobs import POSTPONE_MS, Job, Timed
+from popmq_server.embedded.state.jobs import Job, Timed
 from popmq_server.embedded.state.space import GROW
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import TOPIC_AT, U16, U32
@@ -163,22 +163,26 @@ class Listing(Job):
         return min(self._soon_ms, self._due_ms) if tx.state.fresh_results >= FRESH_MIN else self._due_ms
 
     def step(self, tx: Tx, work: Timed) -> None:
-        if not tx.room.has(GROW, PARTS * _PART_BYTES):  # look-ups find what is not moved in the tail
-            self.postpone(tx.now_ms + POSTPONE_MS)
-            return
         tx.state.undo.save(self, "_place", "_due_ms", "_soon_ms")
         first = b"t" + RESULT_PREFIX.encode()
         for seen, (key, value) in enumerate(tx.kv.scan("name", first, self._place)):
             topic_id = U32.unpack(value)[0]
-            if topic_id in tx.state.topics and (_remove(tx, topic_id) or move(tx, topic_id)):
-                self._place = key  # there may be more
-                return
+            if topic_id in tx.state.topics and not self.waits(tx, topic_id):
+                with self.apart(topic_id):
+                    if _remove(tx, topic_id) or _move_with_room(tx, topic_id):
+                        self._place = key  # there may be more
+                        return
             if seen == TOPICS_MAX:
                 self._place = key
                 return
         self._place = b""
         tx.state.fresh_results = 0
         self._due_ms, self._soon_ms = tx.now_ms + TICK_MS, tx.now_ms + ROUND_MS
+
+
+def _move_with_room(tx: Tx, topic_id: int) -> bool:
+    """Moves names if there is room: look-ups find what is not moved in the tail."""
+    return tx.room.has(GROW, PARTS * _PART_BYTES) and move(tx, topic_id)
 
 
 def move(tx: Tx, topic_id: int) -> bool:
