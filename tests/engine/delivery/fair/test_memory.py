@@ -48,7 +48,7 @@ def test_what_was_taken_is_used_again() -> None:
         slots = [keys.slot(number_of(b"%d" % (100 * round_ + number))) for number in range(100)]
         keys.set_ring(root, 0, [])
         for slot in slots:
-            keys.take_up_to(slot, 0, 0, 1)
+            keys.take_up_to(slot, keys.first[slot], 0, 1)
             keys.drop(slot)
     assert (keys.messages, keys.keys) == (0, 0)
     assert (len(keys.place), len(keys.number)) == (101, 102)

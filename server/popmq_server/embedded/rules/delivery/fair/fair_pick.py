@@ -18,7 +18,8 @@ from popmq_server.embedded.rules.delivery.fair import waiting
 from popmq_server.embedded.rules.delivery.fair.index import FairIndex
 from popmq_server.embedded.rules.delivery.fair.keys import stored_hash
 from popmq_server.embedded.rules.delivery.fair.reading import AHEAD_OF_POP, read_ahead
-from popmq_server.embedded.rules.delivery.fair.round import Round, Taken
+from popmq_server.embedded.rules.delivery.fair.round import ENDS, FITS, HELD_UP, Round, Taken
+from popmq_server.embedded.rules.delivery.fair.waiting import OFFSET_MASK, QUEUE_SHIFT, SIZE_BITS, SIZE_MASK, UNIT_BITS
 from popmq_server.embedded.rules.delivery.pick import RETRIES_MAX, Bounds, Pick
 from popmq_server.embedded.rules.delivery.retry import RetryEntry
 from popmq_server.embedded.rules.topics import readers
@@ -46,8 +47,6 @@ class FairPick(Pick):
         self._round: Round | None = None
         self._first = True  # no message was taken yet
         self._leases_left: dict[int, int] = {}
-        self._retries_left = RETRIES_MAX
-        self._turn = itertools.count()
         self._order: list[int] = []  # the turn of each member
         self._numbers: list[int] = []  # the key of each member
         self._passed: list[tuple[int, list[tuple[int, int]]]] = []
@@ -70,16 +69,13 @@ class FairPick(Pick):
         limits = index.limits
         turns = tx.state.turns.get(self._where, _NO_TURNS)
         bands = turns.visits(self.topic, range(self.topic.queues)) if self.topic.type == "PRIORITY" else (0,)
-        self._round = Round(
-            index.keys,
-            self._fits_place,
-            self._may_lease,
-            lambda number, taken: limits.may_go(tx.state, number, taken, tx.now_ms),
-            limits.any,
-        )
+        may_go = None
+        if limits.any:
+            may_go = lambda number, taken: limits.may_go(tx.state, number, taken, tx.now_ms)  # noqa: E731
+        self._round = Round(index.keys, self._accepts, may_go)
         for band in bands:
             root = index.keys.roots.get(band, 0)
-            while self.room and root and not self.cut and (chosen := self._choose(self._round, root)):
+            while self.room > 0 and root and not self.cut and (chosen := self._round.take(root, self.room)):
                 self._take_places(index, chosen)  # fewer rows than places if some were passed meanwhile: choose again
                 self.served = [*{*self.served, band}]
         if self.served and self.topic.type == "PRIORITY":
@@ -88,51 +84,65 @@ class FairPick(Pick):
             self.fair_keys = tuple(map(stored_hash, self._numbers))
         self.rows = [row for _, row in sorted(zip(self._order, self.rows, strict=True), key=lambda pair: pair[0])]
 
-    def _choose(self, round_: Round, root: int) -> list[Taken]:
-        chosen = list[Taken]()
-        room = self.messages_max - len(self.rows)
-        while len(chosen) < room and (taken := round_.take(root)):
-            chosen.append(taken)
-        return chosen
-
-    def _fits_place(self, place: int) -> bool:
-        size = waiting.units_of(place) << waiting.UNIT_BITS
-        self.full = size > self.bytes_left and not self._first
-        if not self.full:
-            self.bytes_left -= size
-            self._first = False
-        return not self.full
-
-    def _may_lease(self, place: int, retry: bool) -> bool:
-        """Whether the group may lease one more message of the place's queue, or of the retry topic."""
-        queue = RETRY_QUEUE if retry else waiting.queue_of(place)
-        if queue not in self._leases_left:
-            self._leases_left[queue] = self.allowed(queue)
-        self._retries_left -= retry
-        self._leases_left[queue] -= 1
-        return self._leases_left[queue] >= 0 and self._retries_left >= 0
+    def _accepts(self, place: int, retry: bool) -> int:
+        """Whether the plan has bytes for a place, and the group may lease one more message of its queue (Round)."""
+        queue = RETRY_QUEUE if retry else place >> QUEUE_SHIFT
+        left = self._leases_left.get(queue)
+        if left is None:
+            left = self.allowed(queue) if not retry else min(self.allowed(queue), RETRIES_MAX)
+        if left <= 0:
+            return HELD_UP
+        size = (place & SIZE_MASK) << UNIT_BITS
+        if size > self.bytes_left and not self._first:
+            self.full = True
+            return ENDS
+        self._leases_left[queue] = left - 1
+        self.bytes_left -= size
+        self._first = False
+        return FITS
 
     # ── From places to rows ──────────────────────────────────────────────────────────────────────────────────────
 
     def _take_places(self, index: FairIndex, chosen: list[Taken]) -> None:
         """Takes the messages of places: those of queues by queue and offset, then those of the retry topic."""
-        turned = [(taken.place, next(self._turn), taken.number, taken.retry) for taken in chosen]
-        of_queues = sorted(each[:3] for each in turned if not each[3])
-        for queue, alike in itertools.groupby(of_queues, key=lambda each: waiting.queue_of(each[0])):
+        turn = len(self._order)
+        places = [(place, at, number) for at, (place, number, retry) in enumerate(chosen, turn) if not retry]
+        places.sort()
+        for queue, alike in itertools.groupby(places, key=lambda each: each[0] >> QUEUE_SHIFT):
             self._take_of_queue(queue, index.base[queue], list(alike))
-        for place, turn, number, retry in turned:
-            if retry:
-                self._take_retry_entry(index.retries_base + waiting.offset_of(place), turn, number)
+        if len(places) < len(chosen):
+            for at, (place, number, retry) in enumerate(chosen, turn):
+                if retry:
+                    self._take_retry_entry(index.retries_base + waiting.offset_of(place), at, number)
 
     def _take_of_queue(self, queue: int, base: int, places: list[tuple[int, int, int]]) -> None:
         """Takes messages of one queue, in the order of their offsets."""
         state, where = self.tx.state, (*self._where, queue)
-        wanted = {base + waiting.offset_of(place): (turn, number) for place, turn, number in places}
-        if where in state.taken or next(iter(wanted)) < state.poff.get(where, 0):
-            wanted = {at: named for at, named in wanted.items() if not readers.has_passed(state, where, at)}
-        units = entries_at(self.tx.kv, self.topic.topic_id, queue, list(wanted))
-        self.dropped += len(wanted) - len(units)
-        done, before = 0, len(self.rows)
+        offsets = [base + (place >> SIZE_BITS & OFFSET_MASK) for place, _, _ in places]
+        if where in state.taken or offsets[0] < state.poff.get(where, 0):
+            left = [at for at, offset in enumerate(offsets) if not readers.has_passed(state, where, offset)]
+            offsets, places = [offsets[at] for at in left], [places[at] for at in left]
+        units = entries_at(self.tx.kv, self.topic.topic_id, queue, offsets)
+        self.dropped += len(offsets) - len(units)
+        before = len(self.rows)
+        stop = self._take_units_of(queue, units)
+        passed = offsets if stop is None else [offset for offset in offsets if offset < stop]
+        self._passed.append((queue, _stretches(passed)))
+        if len(self.rows) - before < len(offsets):  # some are gone or damaged
+            named = dict(zip(offsets, places, strict=True))
+            offsets = [row[3] for row in self.rows[before:]]
+            places = [named[offset] for offset in offsets]
+        self._order += [at for _, at, _ in places]
+        self._numbers += [number for _, _, number in places]
+        self.runs += [Run(queue, first, count, 1) for first, count in _stretches(offsets)]
+
+    def _take_units_of(self, queue: int, units: list[tuple[int, int, int]]) -> int | None:
+        """Takes the messages of entries that can be read, and counts the others.
+
+        Returns the offset of the first one that stays, since it does not become a dead letter now; None: all are dealt
+        with.
+        """
+        done = 0
         while done < len(units):
             if not self._may_expire:
                 done += self._take_sound_ones(queue, units[done:])
@@ -145,16 +155,8 @@ class FairPick(Pick):
                 elif not self._may_expire or not self.has_ended(read, Run(queue, offset, 1, 0, position, size)):
                     self._take(position, size, read, queue, offset, 1)
                 elif self.blocked:
-                    for left, _, _ in units[done - 1 :]:
-                        del wanted[left]
-                    break
-        offsets = [row[3] for row in self.rows[before:]]
-        for offset in offsets:
-            turn, number = wanted[offset]
-            self._order.append(turn)
-            self._numbers.append(number)
-        self.runs += [Run(queue, first, count, 1) for first, count in _stretches(offsets)]
-        self._passed.append((queue, _stretches(list(wanted))))
+                    return offset
+        return None
 
     def _take_sound_ones(self, queue: int, units: list[tuple[int, int, int]]) -> int:
         """Takes readable messages in one go, up to the first that is not; returns how many."""

@@ -12,6 +12,7 @@ import heapq
 from collections import defaultdict
 
 from popmq_server.embedded.rules.delivery.fair import keys as fair_keys
+from popmq_server.embedded.rules.delivery.fair import waiting
 from popmq_server.embedded.rules.delivery.fair.limits import Limits
 from popmq_server.embedded.rules.delivery.fair.waiting import FULL, LATER, OFFSET_END, WaitingKeys, place_of
 from popmq_server.embedded.rules.topics import readers
@@ -60,9 +61,21 @@ class FairIndex:
 
     def add(self, key: bytes, queue: int, offset: int, size: int, *, retry: bool = False) -> None:
         """Adds a message; `offset` is relative to that of the index."""
-        label = fair_keys.number_of_label(fair_keys.label_of(key, self._separator)) if self._separator else None
         place = place_of(queue, offset, size)
-        self.keys.add(self.band_of(queue), fair_keys.number_of(key), label, place, retry=retry)
+        self.keys.add(self.band_of(queue), fair_keys.number_of(key), self._label(key), place, retry=retry)
+
+    def add_all(self, keys: list[bytes], queue: int, units: list[tuple[int, int, int]]) -> None:
+        """Adds messages of a queue: the key of each, and its offset, position and size."""
+        number_of, mask = fair_keys.number_of, waiting.SIZE_MASK
+        head = (queue << waiting.OFFSET_BITS) - self.base[queue]
+        places = [head + at << waiting.SIZE_BITS | min(size + 255 >> 8, mask) for at, _, size in units]
+        numbers = [number_of(key) for key in keys]
+        self.keys.extend(self.band_of(queue), numbers, places, lambda index: self._label(keys[index]))
+
+    def _label(self, key: bytes) -> int | None:
+        if not self._separator:
+            return None
+        return fair_keys.number_of_label(fair_keys.label_of(key, self._separator))
 
     def pass_later(self, queue: int, first: int, count: int, why: str) -> None:
         """Notes messages that the next Pop passes without a lease."""

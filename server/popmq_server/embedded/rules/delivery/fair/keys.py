@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable
 
 from popmq_server.values import fields
-from popmq_server.values.message import read_varint, varint
+from popmq_server.values.message import message_parts, read_varint, varint
 from popmq_server.values.records import FairKeys
 
 #: Reads the fair key from the bytes of a message, perhaps without its body.
@@ -74,8 +74,19 @@ def _reader_of_property(name: bytes) -> ReadKey:
     """Reads the last value of a property, as a map of protobuf has it."""
     head = bytes((_NAME,)) + varint(len(name)) + name
     value_at = len(head)
+    usual = head + bytes((_VALUE,))
 
     def read(data: bytes) -> bytes:
+        """Most messages have the property once, behind the body, in an entry of less than 128 bytes."""
+        start = data.find(usual, message_parts(data)[1])
+        if start >= 2 and data[start - 2] == _ENTRY and data.find(usual, start + 1) < 0:
+            begin = start + value_at + 2
+            end = begin + data[begin - 1]
+            if end == start + data[start - 1] and data[start - 1] < 0x80:
+                return data[begin:end]
+        return read_any(data) if name in data else b""
+
+    def read_any(data: bytes) -> bytes:
         at, size, found = 0, len(data), b""
         while at < size:
             field, at = read_varint(data, at)

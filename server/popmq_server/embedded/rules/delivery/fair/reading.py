@@ -24,7 +24,7 @@ from popmq_server.values.records import Stat, Topic
 #: Messages that a Pop reads ahead (some 3 ms), or twice as many as it may take; and a piece between other commands.
 AHEAD_OF_POP, PIECE = 1000, 4000
 #: Messages of one queue in a row, so that what was sent to several queues at one time is read together.
-_SPAN = 128
+_SPAN = 256
 _NO_STAT = Stat()
 
 
@@ -87,21 +87,41 @@ def _read_queue(tx: Tx, where: GroupTopic, topic: Topic, index: FairIndex, log: 
         index.pass_later(queue, start, end - start, DROPPED)
         index.scanned[queue] = end
         return 1
-    taken, base, last = tx.state.taken.get((*where, queue)), index.base[queue], start
+    if not wanted.everything:
+        units = _wanted(topic, index, log, queue, units, start, end)
+    if taken := tx.state.taken.get((*where, queue)):
+        units = [unit for unit in units if not _is_taken(taken, unit[0])]
+    index.add_all(_keys_of(index, log, units), queue, units)
+    index.scanned[queue] = end
+    return end - start
+
+
+def _wanted(
+    topic: Topic, index: FairIndex, log: Log, queue: int, units: list[tuple[int, int, int]], start: int, end: int
+) -> list[tuple[int, int, int]]:
+    """The entries that match the filter, of those from `start` to `end`; the next Pop passes the others."""
+    found, last = list[tuple[int, int, int]](), start
     for at, position, size in units:
         if at > last:
             index.pass_later(queue, last, at - last, FILTERED)
         last = at + 1
-        if taken and _is_taken(taken, at):
-            continue
-        if not wanted.everything and _is_unwanted(topic, index, log, position, size):
+        if _is_unwanted(topic, index, log, position, size):
             index.pass_later(queue, at, 1, FILTERED)
-            continue
-        index.add(_key_of(index, log, position, size), queue, at - base, size)
+        else:
+            found.append((at, position, size))
     if end > last:
         index.pass_later(queue, last, end - last, FILTERED)
-    index.scanned[queue] = end
-    return end - start
+    return found
+
+
+def _keys_of(index: FairIndex, log: Log, units: list[tuple[int, int, int]]) -> list[bytes]:
+    """The fair keys of records, which are not verified."""
+    if not index.fair.source:
+        return [b""] * len(units)
+    try:
+        return list(map(index.read_key, log.unverified_all(units)))
+    except (IndexError, ValueError):  # one is damaged
+        return [_key_of(index, log, position, size) for _, position, size in units]
 
 
 def _is_taken(taken: Taken, offset: int) -> int:

@@ -15,9 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from popmq_server.embedded.rules.delivery.fair import waiting
 from popmq_server.embedded.rules.delivery.fair.limits import AFTER_A_LEASE, NOW
-from popmq_server.embedded.rules.delivery.fair.waiting import FREE, FULL, KEY, LATER, OUT, WaitingKeys
+from popmq_server.embedded.rules.delivery.fair.waiting import FREE, FULL, KEY, LATER, OUT, SIZE_MASK, WaitingKeys
 
 #: Slots that one plan visits at most (some 5 ms); the next one goes on where it stopped.
 VISITS_MAX = 10_000
@@ -25,6 +24,8 @@ VISITS_MAX = 10_000
 HELD_UP_MAX = 64
 #: Units of a place that one turn is worth: 64 KiB.
 TURN_BITS = 8
+#: What a plan says of a place.
+FITS, HELD_UP, ENDS = 0, 1, 2
 
 
 class Taken(NamedTuple):
@@ -38,27 +39,19 @@ class Taken(NamedTuple):
 class _Ring:
     """A ring as a plan goes round: first the slots that it has not visited, then those that it has visited and kept."""
 
-    __slots__ = ("_from_kept", "kept", "unvisited")
+    __slots__ = ("kept", "linked", "unvisited")
 
     def __init__(self, first: int) -> None:
         self.unvisited = first
         self.kept = deque[int]()
-        self._from_kept = False
-
-    def next(self, keys: WaitingKeys) -> int:
-        slot = self.unvisited
-        self._from_kept = not slot
-        if slot:
-            self.unvisited = keys.after[slot]
-            return slot
-        return self.kept.popleft() if self.kept else 0
+        self.linked = True  # whether the last slot was one that it had not visited
 
     def put_back(self, slot: int) -> None:
-        """Makes the slot that was returned last the next one again."""
-        if self._from_kept:
-            self.kept.appendleft(slot)
-        else:
+        """Makes the last slot the next one again."""
+        if self.linked:
             self.unvisited = slot
+        else:
+            self.kept.appendleft(slot)
 
     @property
     def empty(self) -> bool:
@@ -66,39 +59,31 @@ class _Ring:
 
 
 class _Key:
-    """What a plan has taken of a key: its next nodes, and the number of its taken ones."""
+    """What a plan has taken of a key: its next nodes, the last taken ones (0: none), and their number."""
 
-    __slots__ = ("message", "retry", "retry_turn", "taken")
+    __slots__ = ("last_message", "last_retry", "message", "retry", "retry_turn", "taken")
 
     def __init__(self, keys: WaitingKeys, slot: int) -> None:
         self.message, self.retry = keys.first[slot], keys.retry_first[slot]
-        self.retry_turn = bool(keys.retry_turn[slot])
-        self.taken = 0
-
-    @property
-    def takes_retry(self) -> bool:
-        """Whether its next message is one of the retry topic."""
-        return bool(self.retry) and (self.retry_turn or not self.message)
+        self.retry_turn = keys.retry_turn[slot]
+        self.last_message = self.last_retry = self.taken = 0
 
 
 class Round:
     """The turns of one plan.
 
-    `may_lease`: whether the group may lease one more message of a place's queue, or of the retry topic. `fits`: whether
-    a place fits the plan, asked last. `may_go`: of a number and the taken messages of its key, as Limits.may_go.
-    `limited`: whether any key has a limit.
+    `accepts`: whether a place, of a message or a retry entry, fits the plan: FITS, HELD_UP (its queue has the group's
+    limit of leases), or ENDS (the plan has no bytes left). `may_go`: of a number and the taken messages of its key, as
+    Limits.may_go; None: no key has a limit.
     """
 
     def __init__(
         self,
         keys: WaitingKeys,
-        fits: Callable[[int], bool],
-        may_lease: Callable[[int, bool], bool],
-        may_go: Callable[[int, int], int],
-        limited: bool,
+        accepts: Callable[[int, bool], int],
+        may_go: Callable[[int, int], int] | None,
     ) -> None:
-        self._keys = keys
-        self._fits, self._may_lease, self._may_go, self._limited = fits, may_lease, may_go, limited
+        self._keys, self._accepts, self._may_go = keys, accepts, may_go
         self._rings: dict[int, _Ring] = {}
         self._taken: dict[int, _Key] = {}
         self._debts: dict[int, int] = {}
@@ -114,78 +99,94 @@ class Round:
         """Whether the plan ended although further keys may have a message."""
         return self._visits >= VISITS_MAX
 
-    def take(self, parent: int) -> Taken | None:
-        """Takes the next message of a ring; None: no key may go, or the plan ends."""
-        keys, ring = self._keys, self._rings.get(parent)
+    def take(self, parent: int, most: int) -> list[Taken]:
+        """Takes up to `most` messages of a ring, one of each slot in turn. Fewer: no more may go, or the plan ends."""
+        keys, debts, found = self._keys, self._debts, list[Taken]()
+        ring = self._rings.get(parent)
         if ring is None:
             ring = self._rings[parent] = _Ring(keys.first[parent])
-        while not self._stopped and (slot := ring.next(keys)):
+        after, kept, owed, kinds = keys.after, ring.kept, keys.debt, keys.kind
+        while len(found) < most and not self._stopped:
+            if slot := ring.unvisited:
+                ring.unvisited, ring.linked = after[slot], True
+            elif kept:
+                slot, ring.linked = kept.popleft(), False
+            else:
+                break
             self._visits += 1
-            if debt := self._debts.get(slot, keys.debt[slot]):
-                self._debts[slot] = debt - 1
-                ring.kept.append(slot)
-                self._stopped = self._visits >= VISITS_MAX
+            if self._visits >= VISITS_MAX:
+                self._stopped = True
+            debt = debts.get(slot, 0) if debts and slot in debts else owed[slot]
+            if debt:
+                debts[slot] = debt - 1
+                kept.append(slot)
                 continue
-            taken = self._of_key(slot, ring) if keys.kind[slot] == KEY else self._of_label(slot, ring)
+            taken = self._of_key(slot, ring) if kinds[slot] == KEY else self._of_label(slot, ring)
             if taken is not None:
-                if owed := (waiting.units_of(taken.place) - 1) >> TURN_BITS:
-                    self._debts[slot] = owed
-                return taken
-        return None
+                found.append(taken)
+                if large := (taken.place & SIZE_MASK) - 1 >> TURN_BITS:
+                    debts[slot] = large
+        return found
 
     def _of_label(self, slot: int, ring: _Ring) -> Taken | None:
-        taken = self.take(slot)
-        if taken is None and self._stopped:
+        taken = self.take(slot, 1)
+        if not taken and self._stopped:
             ring.put_back(slot)
         elif self._rings[slot].empty:
             self._left.append(slot)
         else:
             ring.kept.append(slot)
-        return taken
+        return taken[0] if taken else None
 
     def _of_key(self, slot: int, ring: _Ring) -> Taken | None:
+        """The next message of a key; None if it is at a limit, or its message does not fit."""
         keys, key = self._keys, self._taken.get(slot)
         if key is None:
             key = _Key(keys, slot)
-        if self._limited and (verdict := self._may_go(keys.number[slot], key.taken)) != NOW:
+        number = keys.number[slot]
+        if self._may_go is not None and (verdict := self._may_go(number, key.taken)) != NOW:
             if verdict == AFTER_A_LEASE:
                 self._full.append(slot)
             else:
                 self.later.append((verdict, slot))
-            self._stopped = self._visits >= VISITS_MAX
             return None
-        retry = key.takes_retry
-        place = keys.place[key.retry if retry else key.message]
-        if not self._may_lease(place, retry):
-            self._held_up += 1
-            self._stopped = self._held_up >= HELD_UP_MAX or self._visits >= VISITS_MAX
-            ring.kept.append(slot)
-            return None
-        if not self._fits(place):
-            self._stopped = True
-            ring.put_back(slot)
+        retry = bool(key.retry) and bool(key.retry_turn or not key.message)
+        node = key.retry if retry else key.message
+        place = keys.place[node]
+        if accepted := self._accepts(place, retry):
+            self._refused(slot, ring, accepted)
             return None
         self._held_up = 0
         self._taken[slot] = key
         key.taken += 1
         if retry:
-            key.retry = keys.next[key.retry]
+            key.last_retry, key.retry = node, keys.next[node]
         else:
-            key.message = keys.next[key.message]
+            key.last_message, key.message = node, keys.next[node]
         key.retry_turn = not retry
         if key.message or key.retry:
             ring.kept.append(slot)
         else:
             self._left.append(slot)
-        return Taken(place, keys.number[slot], retry)
+        return Taken(place, number, retry)
+
+    def _refused(self, slot: int, ring: _Ring, how: int) -> None:
+        """A key keeps its turn: at once if the plan ends, else after the others."""
+        if how == ENDS:
+            self._stopped = True
+            ring.put_back(slot)
+            return
+        self._held_up += 1
+        self._stopped = self._stopped or self._held_up >= HELD_UP_MAX
+        ring.kept.append(slot)
 
     def apply(self, count: Callable[[int, int], None]) -> None:
         """Removes what was taken from the keys. `count`: called with each number and its taken messages."""
         keys = self._keys
         for slot, key in self._taken.items():
-            keys.take_up_to(slot, key.message, key.retry, key.taken)
+            keys.take_up_to(slot, key.last_message, key.last_retry, key.taken)
             keys.retry_turn[slot] = key.retry_turn
-            if self._limited:
+            if self._may_go is not None:
                 count(keys.number[slot], key.taken)
         for slot, debt in self._debts.items():
             keys.debt[slot] = debt

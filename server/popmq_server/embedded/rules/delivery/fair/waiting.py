@@ -17,12 +17,13 @@ message: a key with one message takes some 180 bytes, each further message 12 (t
 """
 
 from array import array
+from collections.abc import Callable
 
 #: Bits of a place.
 SIZE_BITS, OFFSET_BITS = 16, 38
 OFFSET_END = 1 << OFFSET_BITS
-_SIZE_MASK, _OFFSET_MASK = (1 << SIZE_BITS) - 1, OFFSET_END - 1
-_QUEUE_SHIFT = SIZE_BITS + OFFSET_BITS
+SIZE_MASK, OFFSET_MASK = (1 << SIZE_BITS) - 1, OFFSET_END - 1
+QUEUE_SHIFT = SIZE_BITS + OFFSET_BITS
 #: Bytes of a unit of size, in bits.
 UNIT_BITS = 8
 #: States of a slot: it has nothing that may go; it is in the ring; it waits for a lease to end, or for its rate.
@@ -35,23 +36,23 @@ _ROOT_SHIFT = 60
 
 def place_of(queue: int, offset: int, size: int) -> int:
     """A place; `offset` is less than OFFSET_END."""
-    units = min((size + (1 << UNIT_BITS) - 1) >> UNIT_BITS, _SIZE_MASK)
-    return queue << _QUEUE_SHIFT | offset << SIZE_BITS | units
+    units = min((size + (1 << UNIT_BITS) - 1) >> UNIT_BITS, SIZE_MASK)
+    return queue << QUEUE_SHIFT | offset << SIZE_BITS | units
 
 
 def queue_of(place: int) -> int:
     """The queue of a place."""
-    return place >> _QUEUE_SHIFT
+    return place >> QUEUE_SHIFT
 
 
 def offset_of(place: int) -> int:
     """The offset of a place, less that of the index."""
-    return place >> SIZE_BITS & _OFFSET_MASK
+    return place >> SIZE_BITS & OFFSET_MASK
 
 
 def units_of(place: int) -> int:
     """The size of a place, in units."""
-    return place & _SIZE_MASK
+    return place & SIZE_MASK
 
 
 class WaitingKeys:
@@ -77,6 +78,9 @@ class WaitingKeys:
         self.kind = array("B", (0,))
         #: Whether the retry entries of a key have the next turn.
         self.retry_turn = array("B", (0,))
+        lists = self.first, self.last, self.retry_first, self.retry_last
+        small = self.count, self.debt, self.state, self.kind, self.retry_turn
+        self._of_slots = (self.number, self.parent, self.after, *lists, *small)
         self.roots: dict[int, int] = {}
         #: Messages and retry entries that wait; slots of labels.
         self.messages = self.labels = 0
@@ -116,6 +120,31 @@ class WaitingKeys:
         if not self.state[slot]:
             self.enter(slot)
 
+    def extend(self, band: int, numbers: list[int], places: list[int], labels: Callable[[int], int | None]) -> None:
+        """Adds messages, as `add` of each would. `labels`: the number of the label of the n-th; None: no labels."""
+        slots, shift = self._slots, band << _ROOT_SHIFT
+        first, last, after, place_at = self.first, self.last, self.next, self.place
+        count, state, free = self.count, self.state, self._free_node
+        for index, (number, place) in enumerate(zip(numbers, places, strict=True)):
+            slot = slots.get(number | shift) or self._new_key(band, number, labels(index))
+            if free:
+                node, free = free, after[free]
+                place_at[node], after[node] = place, 0
+            else:
+                node = len(place_at)
+                place_at.append(place)
+                after.append(0)
+            if first[slot]:
+                after[last[slot]] = node
+            else:
+                first[slot] = node
+            last[slot] = node
+            count[slot] += 1
+            if not state[slot]:
+                self.enter(slot)
+        self._free_node = free
+        self.messages += len(places)
+
     def enter(self, slot: int) -> None:
         """Puts a slot at the end of its ring, and its label at the end of that of the root."""
         self.state[slot] = IN
@@ -144,15 +173,21 @@ class WaitingKeys:
         self.first[parent], self.last[parent] = first, last
 
     def take_up_to(self, slot: int, message: int, retry: int, taken: int) -> None:
-        """Removes the nodes of a key before these two, `taken` in all."""
-        self.first[slot] = self._free_nodes(self.first[slot], message)
-        self.retry_first[slot] = self._free_nodes(self.retry_first[slot], retry)
-        if not message:
-            self.last[slot] = 0
-        if not retry:
-            self.retry_last[slot] = 0
+        """Removes the nodes of a key up to these two, which are the last that are taken (0: none), `taken` in all."""
+        if message:
+            self._free(self.first, self.last, slot, message)
+        if retry:
+            self._free(self.retry_first, self.retry_last, slot, retry)
         self.count[slot] -= taken
         self.messages -= taken
+
+    def _free(self, first: "array[int]", last: "array[int]", slot: int, stop: int) -> None:
+        """Frees the nodes of a list up to `stop`."""
+        begin, left = first[slot], self.next[stop]
+        self.next[stop], self._free_node = self._free_node, begin
+        first[slot] = left
+        if not left:
+            last[slot] = 0
 
     def drop(self, slot: int) -> None:
         """Removes a slot that is in no ring: a key without messages, and then its label if that has no key."""
@@ -189,32 +224,17 @@ class WaitingKeys:
         return slot
 
     def _new_slot(self, number: int, parent: int, kind: int) -> int:
+        """A slot. One that was used has no nodes and no keys any more, so only its other fields are set."""
         slot = self._free_slot
         if not slot:
-            slot = len(self.number)
             for numbers in self._of_slots:
                 numbers.append(0)
+            slot = len(self.number) - 1
         else:
             self._free_slot = self.after[slot]
-            for numbers in self._of_slots:
-                numbers[slot] = 0
+            self.after[slot] = self.debt[slot] = self.state[slot] = self.retry_turn[slot] = 0
         self.number[slot], self.parent[slot], self.kind[slot] = number, parent, kind
         return slot
-
-    @property
-    def _of_slots(self) -> tuple["array[int]", ...]:
-        lists = self.first, self.last, self.retry_first, self.retry_last
-        return (
-            self.number,
-            self.parent,
-            self.after,
-            *lists,
-            self.count,
-            self.debt,
-            self.state,
-            self.kind,
-            self.retry_turn,
-        )
 
     def _new_node(self, place: int) -> int:
         self.messages += 1
@@ -226,11 +246,3 @@ class WaitingKeys:
         self._free_node = self.next[node]
         self.place[node], self.next[node] = place, 0
         return node
-
-    def _free_nodes(self, node: int, stop: int) -> int:
-        """Frees nodes up to another one, which it returns."""
-        while node != stop:
-            after = self.next[node]
-            self.next[node], self._free_node = self._free_node, node
-            node = after
-        return stop
