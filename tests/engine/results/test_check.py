@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from popmq_server.contract import commands as ask
 from popmq_server.embedded.fsck import compact, repair
 from popmq_server.embedded.operations import ResultsPiece
 from popmq_server.embedded.rules.results import places
@@ -83,6 +85,13 @@ def test_results_are_found_without_the_rows_and_the_job_makes_them_again(full: R
     assert found(full) == {*IDS}
     full.advance(2 * 60_000)
     assert full.read("res") == rows
+
+
+@pytest.mark.parametrize("command", [ask.DeleteTopic("%RESULT%g"), ask.PurgeTopic("%RESULT%g"), ask.DeleteGroup("g")])
+def test_the_rows_go_with_their_topic(full: Rig, command: Any) -> None:
+    full.do(command)
+    full.settle()
+    assert full.read("res") == []
 
 
 @pytest.mark.parametrize("rewritten", ["compacted", "repaired"])

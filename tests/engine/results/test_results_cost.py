@@ -27,6 +27,7 @@ def rig(rig: Rig) -> Rig:
     return rig
 
 
+@pytest.mark.usefixtures("unjournaled")
 def test_an_ack_with_256_results_has_as_many_puts_more_as_one_send(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     put, names = Transaction.put, list[str]()
 

@@ -31,15 +31,14 @@ def tell(tx: Tx) -> None:
         return
     for request in deadletter.failed_requests(tx):
         reply = _reply(request)
-        try:
-            name = check_lite_topic(request.lite_topic)
-        except Refused:
-            continue
         if not tx.room.has(GROW, messages_bytes([len(reply.data)])):
             return
-        lite_topic = lite_topics.ensure(tx, topic, name)
-        if not isinstance(lite_topic, Refused):
-            enqueue(tx, lite_topic, 0, (reply,))
+        try:
+            lite_topic = lite_topics.ensure(tx, topic, check_lite_topic(request.lite_topic))
+            if not isinstance(lite_topic, Refused):
+                enqueue(tx, lite_topic, 0, (reply,))
+        except Refused:  # a name that no lite topic has, or the last id is given
+            continue
 
 
 def _reply(request: FailedRequest) -> Outgoing:
