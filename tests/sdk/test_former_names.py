@@ -38,7 +38,7 @@ def test_each_former_name_warns_in_the_callers_line_and_is_what_replaced_it(
 
 
 #: Calls that are newer than the namespaces.
-NEW = {"broker.cluster"}
+NEW = {"broker.cluster", "messages.reschedule"}
 
 
 def test_every_call_of_a_namespace_has_its_former_name_in_the_changelog_and_none_is_hidden() -> None:
