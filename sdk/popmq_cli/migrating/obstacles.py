@@ -27,6 +27,7 @@ CAPABILITY_OF = {
     "exclusive_owner": "exclusive_owner",
     "subscription_expiry": "subscription_expiry",
     "lite_exclusive": "lite",
+    "fair_keys": "fair_keys",
 }
 #: Lists are read up to this many rows: more are counted by their totals.
 ROWS = 4096
