@@ -141,3 +141,44 @@ def test_stopped_message_groups_are_listed_and_resumed(run: Cli, client: popmq.C
     assert resumed.err == "seven goes on, without its head\n"
     assert [delivery.text() for delivery in client.pop("letters", "careful")] == ["b"]
     assert run("message-groups", "resume", "letters", "careful", "seven").code == 1
+
+
+def test_fair_keys_are_set_changed_shown_and_turned_off(run: Cli, client: popmq.Client) -> None:
+    asked = [
+        "--fair-key",
+        "property:tenant",
+        "--fair-label",
+        "/",
+        "--key-in-flight-max",
+        "20",
+        "--key-limits",
+        "acme=100,0",
+    ]
+    assert run("group", "create", "fair", *asked).code == 0
+    acme = popmq.FairKeyLimits("acme", 100, 0)
+    assert client.groups.get("fair").fair_keys == popmq.FairKeys("tenant", False, "/", 20, 0, (acme,))
+    assert run("group", "update", "fair", "--key-rate", "50").code == 0
+    assert client.groups.get("fair").fair_keys == popmq.FairKeys("tenant", False, "/", 20, 50, (acme,))
+    client.send("orders", [popmq.Message("a", properties={"tenant": "acme"}) for _ in range(3)])
+    client.pop("orders", "fair", max_messages=1)
+    text = run("group", "describe", "fair").out
+    assert (
+        "property tenant; labels before '/'; at most 20 in flight and 50 a second; acme: at most 100 in flight" in text
+    )
+    assert "orders\tacme\t2\t1\n" in text
+    assert run("group", "update", "fair", "--no-fair-keys").code == 0
+    assert client.groups.get("fair").fair_keys is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--fair-key", "tenant"],
+        ["--fair-key", "property:"],
+        ["--key-rate", "5"],
+        ["--fair-key", "key", "--no-fair-keys"],
+        ["--fair-key", "key", "--key-limits", "acme"],
+    ],
+)
+def test_options_of_fair_keys_that_make_no_sense_are_refused(run: Cli, wrong: list[str]) -> None:
+    assert run("group", "create", "fair", *wrong).code == 2

@@ -30,6 +30,7 @@ CAPABILITY_OF = {
     "snoozes_max": "snooze",
     "dead_letter_expired": "ttl",
     "results_keep": "results",
+    "fair_keys": "fair_keys",
 }
 #: Lists are read up to this many rows: more are counted by their totals.
 ROWS = 4096
