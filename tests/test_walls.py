@@ -298,10 +298,9 @@ def other_doors(path: str, tree: ast.AST) -> Iterator[str]:
 def stoppable(path: str, tree: ast.AST) -> Iterator[str]:
     """Clocks that a test of a user's program may have stopped, in what runs in that program."""
     for node in nodes(tree):
+        names = {node.attr} if isinstance(node, ast.Attribute) else set()
         if isinstance(node, ast.ImportFrom) and node.module == "time":
             names = {alias.name for alias in node.names}
-        else:
-            names = {node.attr} if isinstance(node, ast.Attribute) else set()
         if path != "http2/popmq_http2/elapsed.py" and names & {"monotonic", "monotonic_ns"}:
             yield f"{path}: {', '.join(names)} of time may stand still in a test: ask popmq_http2.elapsed"
 

@@ -52,7 +52,11 @@ ROWS = {
     "ack": Row("messages.settle", "ack", "Ack messages: the group does not get them again."),
     "extend": Row("messages.settle", "extend", "Move the deadline of leases."),
     "release": Row("messages.settle", "release", "Release messages: they are delivered again."),
-    "snooze": Row("messages.settle", "snooze", "Put messages back for a while; no attempt counts."),
+    "snooze": Row(
+        "messages.settle",
+        "snooze",
+        "Put messages back for a while: no attempt counts, as often as the group's snoozes_max allows.",
+    ),
     "reject": Row("messages.settle", "reject", "Send messages to the dead-letter topic."),
     "ping": Row("broker.ping", "ping", "Check that the broker answers; show its release and its engine."),
     "bench": Row("broker.bench", "bench", "Send, pop and ack messages, and show rates and durations."),

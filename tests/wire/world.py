@@ -179,8 +179,7 @@ def good_requests(world: World) -> dict[str, Message]:
             sink=SINK, batch=1, stages=[pb.StageName(stage_id=STAGE, topic=TOPIC, messages=1)]
         ),
         "Broker/DropStages": pb.DropStagesRequest(sink=SINK, stages=[pb.StageName(stage_id=STAGE, topic=TOPIC)]),
-        "Broker/Recall": pb.RecallRequest(topic=LATER, recall_handle=world.recall_handle),
-        "Broker/Reschedule": pb.RescheduleRequest(topic=LATER, recall_handle=world.recall_handle, delay_ms=3_600_000),
+        **_later(world),
         "Broker/EndTransaction": pb.EndTransactionRequest(
             ends=[pb.TransactionEnd(transaction_id=world.transaction_id, resolution=pb.COMMIT)]
         ),
@@ -221,6 +220,15 @@ def good_requests(world: World) -> dict[str, Message]:
         "Admin/ListOwners": pb.ListOwnersRequest(group=GROUP),
         "Admin/SetMaxSize": pb.SetMaxSizeRequest(map_bytes=1 << 31),
         "Admin/Backup": pb.BackupRequest(bytes_per_s=1 << 30),
+    }
+
+
+def _later(world: World) -> dict[str, Message]:
+    """Requests about a delayed message."""
+    named = {"topic": LATER, "recall_handle": world.recall_handle}
+    return {
+        "Broker/Recall": pb.RecallRequest(**named),
+        "Broker/Reschedule": pb.RescheduleRequest(**named, delay_ms=3_600_000),
     }
 
 

@@ -33,6 +33,22 @@ READS_COLUMNS = ["TOPIC", "LAST READ", "EXPIRES"]
 SUBSCRIPTION_COLUMNS = ["TOPIC", "MODE", "SHARE#", "FILTER"]
 
 
+#: The options of turns by key.
+FAIR_KEYS = (
+    click.option("--fair-key", metavar="KEY", help='Turns by key: "property:NAME", or "key": the first key.'),
+    click.option("--no-fair-keys", is_flag=True, help="No turns by key."),
+    click.option("--fair-label", metavar="SEPARATOR", help='Turns by label, what comes before "/", then by key.'),
+    click.option("--key-in-flight-max", type=click.IntRange(0), help="Leased messages of one key; 0: no limit."),
+    click.option("--key-rate", type=click.IntRange(0), help="Messages of one key a second; 0: no limit."),
+    click.option(
+        "--key-limits",
+        multiple=True,
+        metavar="KEY=IN_FLIGHT,RATE",
+        help='Limits of one key instead of those: "acme=100,0".',
+    ),
+)
+
+
 @click.group()
 def group() -> None:
     """Create, change, show and delete groups."""
@@ -76,17 +92,7 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="DURATION",
             help="Its subscription to a topic expires after this time without a read; 0s: never.  [default: 90d]",
         ),
-        click.option("--fair-key", metavar="KEY", help='Turns by key: "property:NAME", or "key": the first key.'),
-        click.option("--no-fair-keys", is_flag=True, help="No turns by key."),
-        click.option("--fair-label", metavar="SEPARATOR", help='Turns by label, what comes before "/", then by key.'),
-        click.option("--key-in-flight-max", type=click.IntRange(0), help="Leased messages of one key; 0: no limit."),
-        click.option("--key-rate", type=click.IntRange(0), help="Messages of one key a second; 0: no limit."),
-        click.option(
-            "--key-limits",
-            multiple=True,
-            metavar="KEY=IN_FLIGHT,RATE",
-            help='Limits of one key instead of those: "acme=100,0".',
-        ),
+        *FAIR_KEYS,
         click.option(
             "--snoozes-max", type=click.IntRange(1), help="How often one message may be snoozed.  [default: 1000]"
         ),

@@ -184,6 +184,8 @@ def test_the_page_and_the_port_name_the_same_metrics(shop: Stubs, clock: FakeClo
     exercise(shop, clock)
     left_behind(shop, clock)
     make_schedule(shop)
+    shop.create_group("fair", fair_keys=pb.FairKeys(message_key=True))
+    shop.pop(group="fair", max_messages=1)
     scraped = Scraped(port)
     types = {family.name + ("_total" if family.type == "counter" else ""): family.type for family in scraped.families}
     assert types == {name: kind for name, (kind, _) in documented().items()}

@@ -110,8 +110,7 @@ class EmbeddedEngine(InPieces):
         self.clock = clock
         self.metrics = metrics
         self._loop = asyncio.get_running_loop()
-        named = not isinstance(options.max_size, Unnamed)
-        journaled = options.journal == "on"
+        named, journaled = not isinstance(options.max_size, Unnamed), options.journal == "on"
         limit, sync = options.max_size, options.sync
         store = Store(options.data, limit, sync, named=named, note_faults=note_faults, journaled=journaled)
         super().__init__(store)
