@@ -225,10 +225,10 @@ def good_requests(world: World) -> dict[str, Message]:
 
 def _later(world: World) -> dict[str, Message]:
     """Requests about a delayed message."""
-    named = {"topic": LATER, "recall_handle": world.recall_handle}
+    topic, handle = LATER, world.recall_handle
     return {
-        "Broker/Recall": pb.RecallRequest(**named),
-        "Broker/Reschedule": pb.RescheduleRequest(**named, delay_ms=3_600_000),
+        "Broker/Recall": pb.RecallRequest(topic=topic, recall_handle=handle),
+        "Broker/Reschedule": pb.RescheduleRequest(topic=topic, recall_handle=handle, delay_ms=3_600_000),
     }
 
 
