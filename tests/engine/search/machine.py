@@ -197,13 +197,13 @@ class Broker(Holds):
         #: The engine commits the acks separately, before the others, so a later fault does not affect them.
         self.acks_apart = self.rig.core.space.tight
         watched = [with_glance(command) for command in commands]
-        with failing(self.rig.store, fault) as hit, failing_put(full_at) as full:
-            try:
-                committed = self.rig.commit(*itertools.chain.from_iterable(watched))
-            except CommitFailed:
-                self.rig.crash()
-                self.model.starts_again()
-                return
+        committed: Committed | None = None
+        with contextlib.suppress(CommitFailed), failing(self.rig.store, fault) as hit, failing_put(full_at) as full:
+            committed = self.rig.commit(*itertools.chain.from_iterable(watched))
+        if committed is None:  # the disk is sound again when the broker starts
+            self.rig.crash()
+            self.model.starts_again()
+            return
         if hit.times:
             self.model.postponed = self.postponed()
             self.model.blocked = dict(self.rig.core.state.dead_blocked.committed())
