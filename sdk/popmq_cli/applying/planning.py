@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import typing
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import click
 
 import popmq
-from popmq_cli.applying.reading import Settings, Wanted
+from popmq_cli.applying.reading import Settings, Wanted, parts_of
 from popmq_cli.shared import rows
 
 CREATED, CHANGED, DELETED = "+", "~", "-"
@@ -80,9 +81,12 @@ def _group(client: popmq.Client, name: str, given: Settings, there: dict[str, po
     settings = {field: value for field, value in given.items() if field != "filters"}
     before = there.get(name)
     if before is None:
-        yield Change(CREATED, f"group {name}", _shown(settings), lambda: client.groups.create(name, **settings))
+        made = {field: value or None if field == "fair_keys" else value for field, value in settings.items()}
+        made = _made(popmq.Group(name), made)
+        yield Change(CREATED, f"group {name}", _shown(settings), lambda: client.groups.create(name, **made))
     elif differs := _differences(before, settings):
-        yield Change(CHANGED, f"group {name}", differs, lambda: client.groups.update(name, **settings))
+        changed = _made(before, settings)
+        yield Change(CHANGED, f"group {name}", differs, lambda: client.groups.update(name, **changed))
     filters = {} if before is None else {each.topic: each for each in client.groups.subscriptions(name)}
     for topic, words in given.get("filters", {}).items():
         found = filters.get(topic, popmq.Subscription(topic))
@@ -129,9 +133,8 @@ def _made(before: Any, given: Settings) -> Settings:
     made = {}
     for name, value in given.items():
         if isinstance(value, dict):
-            whole = getattr(before, name)
-            kind = whole if whole is not None else popmq.LiteTopics()
-            value = dataclasses.replace(kind, **value)
+            whole = getattr(before, name) or parts_of(typing.get_type_hints(type(before))[name])[0]()
+            value = dataclasses.replace(whole, **value)
         made[name] = value
     return made
 
@@ -141,6 +144,7 @@ def _differences(before: Any, given: Settings) -> list[str]:
     found = []
     for name, value in given.items():
         old = getattr(before, name) if before is not None else None
+        value = value or None if name == "fair_keys" else value
         if isinstance(value, dict):
             found += [f"{name}.{each}" for each in _differences(old, value)]
         elif _plain(value) != _plain(old):

@@ -103,11 +103,22 @@ def _fields(kind: type[Any], given: Any, place: str, faults: list[str], more: Se
     }
 
 
+def parts_of(kind: Any) -> list[type[Any]]:
+    """The dataclass that a setting is, or has: as its value, or in a list."""
+    found = [each for each in (kind, *typing.get_args(kind)) if dataclasses.is_dataclass(each)]
+    return typing.cast("list[type[Any]]", found)
+
+
 def _value(kind: Any, given: Any, place: str, faults: list[str]) -> Any:
     """A value as the SDK has it: durations in seconds, sizes in bytes."""
-    nested = [each for each in (kind, *typing.get_args(kind)) if dataclasses.is_dataclass(each)]
+    nested = parts_of(kind)
+    if nested and place.endswith(".fair_keys") and given is False:
+        return False  # turns them off
+    if nested and isinstance(given, list):
+        parts = [_fields(nested[0], each, f"{place}[{number}]", faults) for number, each in enumerate(given)]
+        return [] if faults else tuple(nested[0](**part) for part in parts)
     if nested:
-        return _fields(typing.cast("type[Any]", nested[0]), given, place, faults)
+        return _fields(nested[0], given, place, faults)
     if given is None:
         faults.append(f"{place} has no value")
         return given

@@ -71,6 +71,28 @@ schedules: {nightly: {cron: "0 4 * * *", topic: orders, message: {body: close, m
     assert run("apply", "-", stdin=other).err == "nothing to change\n"
 
 
+def test_fair_keys_are_set_changed_and_turned_off(broker: Broker, run: Cli) -> None:
+    first = (
+        b"groups: {g: {fair_keys: {property: tenant, in_flight_max: 5, exceptions: [{key: acme, in_flight_max: 50}]}}}"
+    )
+    assert run("apply", "-", stdin=first).code == 0
+    with broker.client() as client:
+        found = client.groups.get("g").fair_keys
+        assert found is not None
+        assert (found.property, found.in_flight_max, found.exceptions) == (
+            "tenant",
+            5,
+            (popmq.FairKeyLimits("acme", 50),),
+        )
+        assert run("apply", "-", stdin=first).err == "nothing to change\n"
+        changed = run("apply", "-", stdin=b"groups: {g: {fair_keys: {in_flight_max: 6}}}")
+        assert changed.out == "~ group g (fair_keys.in_flight_max: 5 → 6)\n"
+        off = b"groups: {g: {fair_keys: false}, new: {fair_keys: false}}"
+        assert run("apply", "-", stdin=off).code == 0
+        assert client.groups.get("g").fair_keys is None
+        assert run("apply", "-", stdin=off).err == "nothing to change\n"
+
+
 def test_prune_deletes_what_the_file_lacks_of_the_kinds_that_it_has(broker: Broker, run: Cli) -> None:
     run("apply", "-", stdin=WHOLE)
     left = b"topics: {orders: }\nschedules:\n"
