@@ -33,7 +33,6 @@ from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.protocols.access.open_streams import OpenStreams
 from popmq_server.protocols.authentication import Authentication
 from popmq_server.protocols.client_calls import ClientCallsService
-from popmq_server.protocols.connect.port import HTTP_ALPN, HttpPort
 from popmq_server.protocols.grpcio_transport import GrpcioTransport
 from popmq_server.protocols.key_list import KeyService
 from popmq_server.protocols.last_hour import HistoryService
@@ -55,6 +54,7 @@ from popmq_server.protocols.transport import PythonTransport, Requests, ServedMe
 
 if TYPE_CHECKING:
     from popmq_server.protocols.access.certificate import Certificate
+    from popmq_server.protocols.connect.port import HttpPort
 
 log = logging.getLogger("popmq.protocols")
 
@@ -97,7 +97,9 @@ class Server:
         limits = Limits(message_bytes=MESSAGE_BYTES, connections_per_address=connections_per_address)
         self._listening = listening or ports.Ports()
         self._transport = _transport(transport, authentication, limits, self._listening)
-        self._http = HttpPort(authentication, limits, origins)
+        self._http: HttpPort | None = None
+        self._http_settings = authentication, limits, origins
+        self._services: dict[str, dict[str, ServedMethod]] = {}
         whole = limited(engine)
         served: Engine = Guarded(whole, keys) if keys else whole
         self._streams = OpenStreams(keys)
@@ -132,7 +134,7 @@ class Server:
         for name in _SERVICES:
             methods = self._methods(name, parts)
             self._transport.register(f"popmq.v1.{name}", methods)
-            self._http.register(f"popmq.v1.{name}", methods, pb.DESCRIPTOR.services_by_name[name].methods_by_name)
+            self._services[name] = methods
         self._transport.register(SERVICE.full_name, self._rocketmq.methods())
         self._transport.register(HEALTH, self._health.methods())
         names = [*(f"popmq.v1.{name}" for name in _SERVICES), SERVICE.full_name, HEALTH, *REFLECTIONS]
@@ -262,15 +264,22 @@ class Server:
         self, hosts: tuple[str, ...], port: int, certificate: "Certificate | None", client_required: bool = False
     ) -> None:
         """Binds the port of HTTP with JSON; with a certificate it has TLS. `client_required`: as of `open_tls`."""
+        from popmq_server.protocols.connect.port import HTTP_ALPN, HttpPort  # 20 modules that other brokers do not need
+
         bound = ports.bound(self._listening.opened, hosts, port, "HTTP port", ports.HTTP_PORT_CURE)
         tls = None if certificate is None else tls_context(certificate, client_required, HTTP_ALPN)
+        self._http = HttpPort(*self._http_settings)
+        for name, methods in self._services.items():
+            described = pb.DESCRIPTOR.services_by_name[name].methods_by_name
+            self._http.register(f"popmq.v1.{name}", methods, described)
         for one in bound:
             self._http.open(one, tls, is_shared=self._listening.are_shared, is_local=is_loopback(hosts))
 
     async def start(self) -> None:
         """Serves on the open ports; the last step of a start."""
         await self._transport.start()
-        await self._http.start()
+        if self._http is not None:
+            await self._http.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
         for name in _SERVICES:
             await self._health.set(f"popmq.v1.{name}", health_pb2.HealthCheckResponse.SERVING)
@@ -282,7 +291,8 @@ class Server:
         """
         await self._health.enter_graceful_shutdown()
         self._rocketmq.close()
-        stopped = asyncio.gather(self._transport.stop(grace_s), self._http.stop(grace_s))
+        http = () if self._http is None else (self._http.stop(grace_s),)
+        stopped = asyncio.gather(self._transport.stop(grace_s), *http)
         await asyncio.wait((stopped, idle := asyncio.ensure_future(self._idle.wait())), return_when="FIRST_COMPLETED")
         idle.cancel()
         await self._transport.stop(min(grace_s, _STREAMS_S))
