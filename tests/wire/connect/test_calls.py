@@ -122,7 +122,11 @@ def test_a_refusal_has_the_code_of_grpc_and_the_whole_error_info(http_: Http) ->
         (b'{"messages": ' + b"[" * 5_000 + b"]" * 5_000 + b"}", "nested too deeply"),
         (b'{"topic": "a", "topic": "b"}', "topic"),
         (b"[" * 200_001, "more than 200,000 elements"),
-        (b'{"messages": [{"body": "***"}]}', "body"),
+        (b'{"messages": [{"body": "***"}]}', "messages[0].body is not base64"),
+        (b'{"messages": [{"body": "aGk="}, {"body": "hello world"}]}', "messages[1].body is not base64"),
+        (b'{"messages": [{"body": "aGk==="}]}', "messages[0].body is not base64"),
+        (b'{"messages": {"body": "hello"}}', "messages.body is not base64"),
+        (b'{"messages": [{"body": "' + b"A" * (7 << 20) + b'"}]}', "more than any body may have"),
         (b'{"messages": [{"priority": 1e99}]}', "priority"),
     ],
 )

@@ -11,8 +11,8 @@ from popmq_http2.status import QUOTED_MAX
 from popmq_server.errors import invalid
 from popmq_server.protocols.connect.answers import JSON, PROTO
 
-#: The largest message, also unpacked: 20 MiB of a request, as base64 in JSON.
-BODY_BYTES = 28 << 20
+#: The largest body, also unpacked: the 16 MiB of messages that a Send may have, as base64 in JSON.
+BODY_BYTES = 23 << 20
 _GZIP = 16 + zlib.MAX_WBITS
 _ENCODINGS = ("identity", "gzip")
 _TIMEOUT_DIGITS_MAX, _FIELDS_MAX = 10, 16
