@@ -92,12 +92,13 @@ def requests() -> Iterator[Running]:
                 loop.run_until_complete(connection_with(raw))
                 logged.check()
 
-        head = f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-        whole = head.encode() + b"content-length: %d\r\n\r\n" % len(SENT) + SENT
-        chunked = head.encode() + b"transfer-encoding: chunked\r\n\r\n%x\r\n" % len(SENT) + SENT + b"\r\n0\r\n\r\n"
+        begin = f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        whole = begin.encode() + b"content-length: %d\r\n\r\n" % len(SENT) + SENT
+        chunked = begin.encode() + b"transfer-encoding: chunked\r\n\r\n%x\r\n" % len(SENT) + SENT + b"\r\n0\r\n\r\n"
         read = f"GET /{SERVICE}/Peek?connect=v1&encoding=json&message=%7B%7D HTTP/1.1\r\nhost: [::1]\r\n\r\n".encode()
         page = f"OPTIONS {PATH} HTTP/1.1\r\nhost: localhost\r\norigin: https://shop.example\r\n\r\n".encode()
-        yield Running(run, [b"\x20" + seed for seed in (whole, chunked, read, page, whole + read)])
+        head = f"HEAD {PATH} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
+        yield Running(run, [b"\x20" + seed for seed in (whole, chunked, read, page, head + read, whole + read)])
     loop.close()
 
 

@@ -85,6 +85,43 @@ def test_what_is_not_a_request_is_told_why_and_ends_its_connection_only(
     assert http_.call("Admin/ListTopics").status == 200
 
 
+def test_what_follows_a_head_and_is_no_request_is_told_so(served: EmbeddedBroker) -> None:
+    with connected(served.http_url) as one:
+        one.sendall(b"HEAD / HTTP/1.1\r\nhost: localhost\r\n\r\nGET /\x0c HTTP/1.1\r\n\r\n")
+        answers = until_closed(one)
+    assert answers.count(b"HTTP/1.1 ") == 2
+    assert b"invalid_argument" in answers
+
+
+def test_a_bug_ends_its_connection_and_no_other(
+    served: EmbeddedBroker, http_: Http, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patched, connected(served.http_url) as one:
+        patched.setattr(http1.Http1, "_write", lambda *_: 1 / 0)
+        one.sendall(f"GET {LIST} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        assert until_closed(one) == b""
+    assert "the HTTP port failed" in caplog.text
+    assert http_.call("Admin/ListTopics").status == 200
+
+
+def test_a_refused_head_has_no_body(served: EmbeddedBroker) -> None:
+    for head in (b"HEAD / HTTP/2.0\r\nhost: localhost\r\n\r\n", b"HEAD / HTTP/1.1\r\nhost: evil.example\r\n\r\n"):
+        with connected(served.http_url) as one:
+            one.sendall(head + b"GET")
+            one.shutdown(socket.SHUT_WR)
+            assert until_closed(one).endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("target", [LIST, "/", "/popmq.v1.Broker/Send"])
+def test_the_answer_to_head_has_no_body_and_the_connection_goes_on(served: EmbeddedBroker, target: str) -> None:
+    with connected(served.http_url) as one:
+        one.sendall(f"HEAD {target} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        one.sendall(f"GET {LIST} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
+        first, _, second = until_closed(one).partition(b"\r\n\r\n")
+    assert first.startswith((b"HTTP/1.1 404", b"HTTP/1.1 405"))
+    assert second.startswith(b"HTTP/1.1 200")
+
+
 def test_a_body_in_pieces_without_an_end_is_refused_at_its_limit(served: EmbeddedBroker) -> None:
     piece = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"
     with connected(served.http_url) as one:

@@ -9,6 +9,7 @@ While a call runs the socket is still read, since only so the end of a client is
 
 import asyncio
 import ipaddress
+import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -25,6 +26,8 @@ from popmq_server.protocols.connect.reading import BODY_BYTES, Asked, too_large
 
 HEAD_BYTES = 32 << 10
 _VERSIONS = (b"1.0", b"1.1")
+log = logging.getLogger("popmq.protocols")
+
 #: Bytes of later requests that are read while a call runs; then the client waits.
 _AHEAD_BYTES = 64 << 10
 #: Interval of the looks at a connection; a request has to grow by this many bytes from one to the next.
@@ -67,6 +70,8 @@ class Http1(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._peer = self.address = ""
         self._asked: Asked | None = None
+        #: Whether the request is HEAD: its answer has no body.
+        self._is_head = False
         #: The answer to a head, which waits for the end of its request.
         self._ready: Answer | None = None
         self._call: HttpCall | None = None
@@ -153,6 +158,7 @@ class Http1(asyncio.Protocol):
 
     def _begin(self, request: h11.Request) -> None:
         """The head of a request: whoever may not call is answered before the body is read. Raises Aborted."""
+        self._is_head = request.method == b"HEAD"
         if request.http_version not in _VERSIONS:
             why = "this port speaks HTTP/1.1; the port of gRPC speaks HTTP/2"
             self._refuse(error(Aborted(Code.UNIMPLEMENTED, why), 505))
@@ -204,6 +210,9 @@ class Http1(asyncio.Protocol):
             self._write(ready or await self._port.answer(asked, call))
             while self._full is not None:
                 await self._full
+        except Exception:  # a bug of ours must not leave a connection without an answer
+            log.exception("the connection of %s ends: the HTTP port failed", self._peer)
+            self.abort()
         finally:
             call.over()
             self._task, self._call, self._asked = None, None, None
@@ -218,7 +227,7 @@ class Http1(asyncio.Protocol):
             self._transport.close()
             return
         self._state.start_next_cycle()
-        self._ahead, self._since_s = 0, monotonic()
+        self._ahead, self._since_s, self._is_head = 0, monotonic(), False
         self._transport.resume_reading()
         self._read()
 
@@ -249,7 +258,8 @@ class Http1(asyncio.Protocol):
         if self._state.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self._transport.close()
             return
-        self._send(h11.Response(status_code=answer.status, headers=headers), h11.Data(answer.body), h11.EndOfMessage())
+        content = [] if self._is_head else [h11.Data(answer.body)]
+        self._send(h11.Response(status_code=answer.status, headers=headers), *content, h11.EndOfMessage())
         if closes:
             self._transport.close()
 
