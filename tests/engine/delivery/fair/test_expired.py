@@ -7,8 +7,9 @@ from popmq_server.embedded.rules.delivery.deadletter import DEAD_LETTERS_MAX
 from popmq_server.embedded.state.space import GROW, Room
 from popmq_server.values.message import Extra
 from popmq_server.values.outgoing import Outgoing
-from tests.engine.rig import MINUTE, Rig, refusal
-from tests.engine.traffic.traffic_fair import drained, of, opened, send, tenants
+from popmq_server.values.records import FairKeys
+from tests.engine.rig import HOUR, MINUTE, Rig, deliveries, refusal
+from tests.engine.traffic.traffic_fair import drained, limited, of, opened, send, tenants
 
 TTL = 10 * MINUTE
 
@@ -73,3 +74,40 @@ def test_a_dead_letter_that_finds_no_room_stays_where_it_is(rig: Rig, monkeypatc
         assert rig.findings() == []
     assert rig.pop() == []
     assert (rig.numbers().ready, rig.numbers().dead, rig.findings()) == (0, 2, [])
+
+
+@pytest.mark.parametrize("bound", [{"in_flight_max": 10}, {}])
+def test_expired_messages_take_neither_the_bytes_nor_the_leases_of_a_pop(rig: Rig, bound: dict[str, int]) -> None:
+    opened(rig, queues=1, **bound)
+    send(rig, mortal("acme", 200), of("acme", 5, 200))
+    rig.advance(TTL)
+    popped = rig.popped(max_messages=50, max_bytes=5 * 256)
+    assert tenants(deliveries(popped)) == ["acme"] * 5
+    assert rig.numbers().expired == 200
+    assert rig.findings() == []
+
+
+LABELS = FairKeys("property", "tenant", "/", 3)
+
+
+@pytest.mark.parametrize("fair", [limited(3), LABELS, limited(0, 5)])
+def test_expired_messages_count_for_no_limit_of_their_key(rig: Rig, fair: FairKeys) -> None:
+    opened(rig, fair, queues=1)
+    send(rig, mortal("acme/eu", 40), of("acme/eu", 2, 40), of("bolt/eu", 1))
+    rig.advance(TTL)
+    assert sorted(tenants(rig.pop(8))) == ["acme/eu", "acme/eu", "bolt/eu"]
+    assert rig.numbers().expired == 40
+    assert rig.findings() == []
+
+
+def test_what_retention_dropped_counts_for_no_limit_of_its_key(rig: Rig) -> None:
+    rig.topic("t", 1, by_age=True, keep_ms=HOUR)
+    rig.group("g", fair_keys=limited(2))
+    rig.pop()
+    send(rig, of("acme", 30))
+    rig.ack(rig.pop(1))  # the others are read ahead
+    rig.advance(3 * HOUR)
+    send(rig, of("acme", 2, 30))
+    assert [row.body for row in rig.pop(8)] == ["acme-30", "acme-31"]
+    assert rig.numbers().dropped == 29
+    assert rig.findings() == []

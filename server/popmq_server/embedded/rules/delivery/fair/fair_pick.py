@@ -47,6 +47,7 @@ class FairPick(Pick):
         self._round: Round | None = None
         self._first = True  # no message was taken yet
         self._leases_left: dict[int, int] = {}
+        self._chosen = 0  # places
         self._order: list[int] = []  # the turn of each member
         self._numbers: list[int] = []  # the key of each member
         self._passed: list[tuple[int, list[tuple[int, int]]]] = []
@@ -69,20 +70,23 @@ class FairPick(Pick):
         limits = index.limits
         turns = tx.state.turns.get(self._where, _NO_TURNS)
         bands = turns.visits(self.topic, range(self.topic.queues)) if self.topic.type == "PRIORITY" else (0,)
-        may_go = None
-        if limits.any:
-            may_go = lambda number, taken: limits.may_go(tx.state, number, taken, tx.now_ms)  # noqa: E731
-        self._round = Round(index.keys, self._accepts, may_go)
+        self._round = round_ = Round(index.keys, self._accepts, self._may_go if limits.any else None)
         for band in bands:
             root = index.keys.roots.get(band, 0)
-            while self.room > 0 and root and not self.cut and (chosen := self._round.take(root, self.room)):
-                self._take_places(index, chosen)  # fewer rows than places if some were passed meanwhile: choose again
+            while self.room > 0 and root and not self.cut and (chosen := round_.take(root, self.room)):
+                if gone := self._take_places(index, chosen):
+                    self._give_back(round_, gone)
                 self.served = [*{*self.served, band}]
         if self.served and self.topic.type == "PRIORITY":
             self.turns = turns.after(self.topic, bands, self.served, retried=False, gave_way=None)
         if limits.of_leases:
             self.fair_keys = tuple(map(stored_hash, self._numbers))
         self.rows = [row for _, row in sorted(zip(self._order, self.rows, strict=True), key=lambda pair: pair[0])]
+
+    def _may_go(self, number: int, taken: int) -> int:
+        """Whether the limits of a key let one more message go, beside those that the plan has (Round)."""
+        assert self._index
+        return self._index.limits.may_go(self.tx.state, number, taken, self.tx.now_ms)
 
     def _accepts(self, place: int, retry: bool) -> int:
         """Whether the plan has bytes for a place, and the group may lease one more message of its queue (Round)."""
@@ -103,17 +107,37 @@ class FairPick(Pick):
 
     # ── From places to rows ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _take_places(self, index: FairIndex, chosen: list[Taken]) -> None:
-        """Takes the messages of places: those of queues by queue and offset, then those of the retry topic."""
-        turn = len(self._order)
-        places = [(place, at, number) for at, (place, number, retry) in enumerate(chosen, turn) if not retry]
+    def _take_places(self, index: FairIndex, chosen: list[Taken]) -> list[Taken]:
+        """Takes the messages of places: those of queues by queue and offset, then those of the retry topic.
+
+        Returns the places without a message to deliver: passed meanwhile, gone, damaged, or with a ttl that is over.
+        """
+        turn, before = self._chosen, len(self._order)
+        self._chosen += len(chosen)
+        places = [(place, at, number) for at, (place, number, retry, _) in enumerate(chosen, turn) if not retry]
         places.sort()
         for queue, alike in itertools.groupby(places, key=lambda each: each[0] >> QUEUE_SHIFT):
             self._take_of_queue(queue, index.base[queue], list(alike))
         if len(places) < len(chosen):
-            for at, (place, number, retry) in enumerate(chosen, turn):
+            for at, (place, number, retry, _) in enumerate(chosen, turn):
                 if retry:
                     self._take_retry_entry(index.retries_base + waiting.offset_of(place), at, number)
+        if len(self._order) - before == len(chosen):
+            return []
+        came = {*self._order[before:]}
+        return [taken for at, taken in enumerate(chosen, turn) if at not in came]
+
+    def _give_back(self, round_: Round, gone: list[Taken]) -> None:
+        """Frees the bytes and leases that the plan has counted for places without a message."""
+        for place, _, retry, _ in gone:
+            self._leases_left[RETRY_QUEUE if retry else place >> QUEUE_SHIFT] += 1
+            self.bytes_left += (place & SIZE_MASK) << UNIT_BITS
+        self.full, self._first = False, not self.rows
+        round_.give_back(gone)
+
+    def _take(self, position: int, size: int, read: tuple[int, bytes], queue: int, offset: int, attempt: int) -> None:
+        super()._take(position, size, read, queue, offset, attempt)
+        self.bytes_left += size  # _accepts has counted them
 
     def _take_of_queue(self, queue: int, base: int, places: list[tuple[int, int, int]]) -> None:
         """Takes messages of one queue, in the order of their offsets."""
@@ -124,6 +148,7 @@ class FairPick(Pick):
             offsets, places = [offsets[at] for at in left], [places[at] for at in left]
         units = entries_at(self.tx.kv, self.topic.topic_id, queue, offsets)
         self.dropped += len(offsets) - len(units)
+        self.skipped += len(offsets) - len(units)
         before = len(self.rows)
         stop = self._take_units_of(queue, units)
         passed = offsets if stop is None else [offset for offset in offsets if offset < stop]

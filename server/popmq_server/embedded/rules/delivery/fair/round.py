@@ -7,12 +7,13 @@ Deficit round robin: a turn is worth a message of up to 64 KiB. A larger one lea
 64 KiB, which its key, and its label, pay before they take again. So of n keys that may go each waits for at most n - 1
 others, and for their debts, whatever number of messages they have.
 
-A slot leaves the ring when it has nothing left or is at a limit. It comes back at the end when it gets a message, when
+A place that turns out to be no message to deliver, as one whose ttl is over, is given back: it counts for no limit, and
+its key may go again. A slot leaves the ring when it has nothing left or is at a limit. It comes back at the end when it gets a message, when
 a lease of it ends, or at the time its rate permits (index.py).
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from popmq_server.embedded.rules.delivery.fair.limits import AFTER_A_LEASE, NOW
@@ -29,11 +30,12 @@ FITS, HELD_UP, ENDS = 0, 1, 2
 
 
 class Taken(NamedTuple):
-    """A message that a plan takes. `number`: of its key."""
+    """A message that a plan takes. `number`, `slot`: of its key."""
 
     place: int
     number: int
     retry: bool
+    slot: int
 
 
 class _Ring:
@@ -59,14 +61,17 @@ class _Ring:
 
 
 class _Key:
-    """What a plan has taken of a key: its next nodes, the last taken ones (0: none), and their number."""
+    """What a plan has taken of a key: its next nodes, the last taken ones (0: none), and their number.
 
-    __slots__ = ("last_message", "last_retry", "message", "retry", "retry_turn", "taken")
+    `gone`: those that were given back.
+    """
+
+    __slots__ = ("gone", "last_message", "last_retry", "message", "retry", "retry_turn", "taken")
 
     def __init__(self, keys: WaitingKeys, slot: int) -> None:
         self.message, self.retry = keys.first[slot], keys.retry_first[slot]
         self.retry_turn = keys.retry_turn[slot]
-        self.last_message = self.last_retry = self.taken = 0
+        self.last_message = self.last_retry = self.taken = self.gone = 0
 
 
 class Round:
@@ -87,9 +92,8 @@ class Round:
         self._rings: dict[int, _Ring] = {}
         self._taken: dict[int, _Key] = {}
         self._debts: dict[int, int] = {}
-        #: Slots that left: keys at their limit of leases; (time, key) of those whose rate permits one later.
-        self._full: list[int] = []
-        self.later: list[tuple[int, int]] = []
+        #: Keys that left at a limit, each with its ring, and when it may go: AFTER_A_LEASE, or at a time.
+        self._limited: list[tuple[int, _Ring, int]] = []
         self._left: list[int] = []
         self._visits = self._held_up = 0
         self._stopped = False
@@ -98,6 +102,11 @@ class Round:
     def unfinished(self) -> bool:
         """Whether the plan ended although further keys may have a message."""
         return self._visits >= VISITS_MAX
+
+    @property
+    def later(self) -> list[tuple[int, int]]:
+        """(time, slot) of the keys whose rate permits a message later."""
+        return [(when, slot) for slot, _, when in self._limited if when != AFTER_A_LEASE]
 
     def take(self, parent: int, most: int) -> list[Taken]:
         """Takes up to `most` messages of a ring, one of each slot in turn. Fewer: no more may go, or the plan ends."""
@@ -144,11 +153,8 @@ class Round:
         if key is None:
             key = _Key(keys, slot)
         number = keys.number[slot]
-        if self._may_go is not None and (verdict := self._may_go(number, key.taken)) != NOW:
-            if verdict == AFTER_A_LEASE:
-                self._full.append(slot)
-            else:
-                self.later.append((verdict, slot))
+        if self._may_go is not None and (verdict := self._may_go(number, key.taken - key.gone)) != NOW:
+            self._limited.append((slot, ring, verdict))
             return None
         retry = bool(key.retry) and bool(key.retry_turn or not key.message)
         node = key.retry if retry else key.message
@@ -168,7 +174,7 @@ class Round:
             ring.kept.append(slot)
         else:
             self._left.append(slot)
-        return Taken(place, number, retry)
+        return Taken(place, number, retry, slot)
 
     def _refused(self, slot: int, ring: _Ring, how: int) -> None:
         """A key keeps its turn: at once if the plan ends, else after the others."""
@@ -180,22 +186,37 @@ class Round:
         self._stopped = self._stopped or self._held_up >= HELD_UP_MAX
         ring.kept.append(slot)
 
+    def give_back(self, gone: Sequence[Taken]) -> None:
+        """Taken places that are not delivered: they count for no limit, and the plan may go on."""
+        for taken in gone:
+            self._taken[taken.slot].gone += 1
+        self._stopped, self._held_up = self._visits >= VISITS_MAX, 0
+        again = {taken.slot for taken in gone}
+        limited, self._limited = self._limited, []
+        for slot, ring, when in limited:
+            if slot not in again:
+                self._limited.append((slot, ring, when))
+                continue
+            ring.kept.append(slot)
+            parent = self._keys.parent[slot]
+            if parent in self._left:  # a label that left with it
+                self._left.remove(parent)
+                self._rings[self._keys.parent[parent]].kept.append(parent)
+
     def apply(self, count: Callable[[int, int], None]) -> None:
-        """Removes what was taken from the keys. `count`: called with each number and its taken messages."""
+        """Removes what was taken from the keys. `count`: called with each number and its delivered messages."""
         keys = self._keys
         for slot, key in self._taken.items():
             keys.take_up_to(slot, key.last_message, key.last_retry, key.taken)
             keys.retry_turn[slot] = key.retry_turn
             if self._may_go is not None:
-                count(keys.number[slot], key.taken)
+                count(keys.number[slot], key.taken - key.gone)
         for slot, debt in self._debts.items():
             keys.debt[slot] = debt
         for parent, ring in self._rings.items():
             keys.set_ring(parent, ring.unvisited, list(ring.kept))
-        for slot in self._full:
-            keys.state[slot] = FULL
-        for _, slot in self.later:
-            keys.state[slot] = LATER
+        for slot, _, when in self._limited:
+            keys.state[slot] = FULL if when == AFTER_A_LEASE else LATER
         for slot in self._left:
             keys.state[slot] = OUT
         for slot in self._left:
