@@ -8,7 +8,9 @@ Deficit round robin: a turn is worth a message of up to 64 KiB. A larger one lea
 others, and for their debts, whatever number of messages they have.
 
 A place that turns out to be no message to deliver, as one whose ttl is over, is given back: it counts for no limit, and
-its key may go again. A slot leaves the ring when it has nothing left or is at a limit. It comes back at the end when it gets a message, when
+its key may go again.
+
+A slot leaves the ring when it has nothing left or is at a limit. It comes back at the end when it gets a message, when
 a lease of it ends, or at the time its rate permits (index.py).
 """
 
