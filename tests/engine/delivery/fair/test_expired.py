@@ -1,5 +1,7 @@
 """Turns by key, and messages whose ttl is over: they take no turn, and are counted once."""
 
+from typing import Any
+
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
@@ -77,7 +79,7 @@ def test_a_dead_letter_that_finds_no_room_stays_where_it_is(rig: Rig, monkeypatc
 
 
 @pytest.mark.parametrize("bound", [{"in_flight_max": 10}, {}])
-def test_expired_messages_take_neither_the_bytes_nor_the_leases_of_a_pop(rig: Rig, bound: dict[str, int]) -> None:
+def test_expired_messages_take_neither_the_bytes_nor_the_leases_of_a_pop(rig: Rig, bound: dict[str, Any]) -> None:
     opened(rig, queues=1, **bound)
     send(rig, mortal("acme", 200), of("acme", 5, 200))
     rig.advance(TTL)
