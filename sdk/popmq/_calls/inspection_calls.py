@@ -311,20 +311,21 @@ def _read_life(row: pb.MessageLife) -> MessageLife:
     return life
 
 
+def _dead_letters(
+    group: str, offsets: Sequence[int], topic: str, message_ids: Sequence[str], reason: str | None, exception: str
+) -> dict[str, Any]:
+    """The fields of a request that say which dead letters it is about."""
+    given = listed_texts(message_ids, "message_ids")
+    places = {"group": group, "offsets": offsets, "topic": topic, "message_ids": given}
+    return {**places, "reason": reason, "exception": exception}
+
+
 def redrive(
     group: str, offsets: Sequence[int], topic: str, message_ids: Sequence[str], reason: str | None, exception: str
 ) -> Call[Redriven]:
     """Delivers dead letters again."""
-    given = listed_texts(message_ids, "message_ids")
-    fields = {
-        "group": group,
-        "offsets": offsets,
-        "topic": topic,
-        "message_ids": given,
-        "reason": reason,
-        "exception": exception,
-    }
-    request = built(pb.RedriveDeadLettersRequest, "", **fields)
+    given = _dead_letters(group, offsets, topic, message_ids, reason, exception)
+    request = built(pb.RedriveDeadLettersRequest, "", **given)
     return Call(
         "Admin.RedriveDeadLetters", request, lambda reply, _: Redriven(reply.redriven, _not_moved(reply)), "settle"
     )
@@ -334,16 +335,8 @@ def discard(
     group: str, offsets: Sequence[int], topic: str, message_ids: Sequence[str], reason: str | None, exception: str
 ) -> Call[Discarded]:
     """Removes dead letters."""
-    given = listed_texts(message_ids, "message_ids")
-    fields = {
-        "group": group,
-        "offsets": offsets,
-        "topic": topic,
-        "message_ids": given,
-        "reason": reason,
-        "exception": exception,
-    }
-    request = built(pb.DiscardDeadLettersRequest, "", **fields)
+    given = _dead_letters(group, offsets, topic, message_ids, reason, exception)
+    request = built(pb.DiscardDeadLettersRequest, "", **given)
     return Call(
         "Admin.DiscardDeadLetters", request, lambda reply, _: Discarded(reply.discarded, _not_moved(reply)), "settle"
     )

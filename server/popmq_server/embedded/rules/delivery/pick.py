@@ -345,23 +345,29 @@ class Pick:
         for entry in self._retry_entries():
             if len(self.rows) >= rows_max or self._ended or not self._fits(entry.size):
                 break
-            read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
-            if self._is_gone(entry.queue, entry.offset) or (read is not None and not self.passes(read[1])):
-                self.unwanted.append(entry)
-                continue
-            if read is not None and self._may_expire and self.has_ended(read, entry.as_run(entry.attempts)):
-                if self.blocked:
-                    break
-                self.unwanted.append(entry)
-                continue
-            self.retries.append(entry)
-            if read is None:
-                self._skip(entry.queue, entry.offset, entry.position, entry.size)
-                continue
-            attempt = entry.attempts + 1
-            self._take(entry.position, entry.size, read, entry.queue, entry.offset, attempt)
-            self.runs.append(entry.as_run(attempt))
+            self._take_entry(entry)
+            if self.blocked:
+                break
         return bool(self.retries or self.unwanted)
+
+    def _take_entry(self, entry: RetryEntry) -> bool:
+        """Takes the message of a retry entry; whether it did. One that is not delivered goes, unless it is blocked."""
+        read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
+        if self._is_gone(entry.queue, entry.offset) or (read is not None and not self.passes(read[1])):
+            self.unwanted.append(entry)
+            return False
+        if read is not None and self._may_expire and self.has_ended(read, entry.as_run(entry.attempts)):
+            if not self.blocked:
+                self.unwanted.append(entry)
+            return False
+        self.retries.append(entry)
+        if read is None:
+            self._skip(entry.queue, entry.offset, entry.position, entry.size)
+            return False
+        attempt = entry.attempts + 1
+        self._take(entry.position, entry.size, read, entry.queue, entry.offset, attempt)
+        self.runs.append(entry.as_run(attempt))
+        return True
 
     def take_more(self) -> None:
         """Takes more of the message groups that the plan has begun: FIFO topics only."""

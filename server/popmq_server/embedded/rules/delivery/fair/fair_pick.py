@@ -197,7 +197,7 @@ class FairPick(Pick):
         return len(found.data)
 
     def _take_retry_entry(self, rseq: int, turn: int, number: int) -> None:
-        """Takes one entry of the retry topic, as Pick.take_retry does; leaves out one that is gone or void."""
+        """Takes one entry of the retry topic; leaves out one that is gone or void."""
         key = RQ_KEY.pack(*self._where, rseq)
         value = self.tx.kv.get("rq", key)
         if value is None:
@@ -205,23 +205,9 @@ class FairPick(Pick):
         entry = RetryEntry(key, *RQ_VALUE.unpack_from(value))
         if invalidated.has_entry(self.tx.state, self._where, rseq, entry.queue, entry.offset):
             return
-        read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
-        if read is not None and not self.passes(read[1]):
-            self.unwanted.append(entry)
-            return
-        if read is not None and self._may_expire and self.has_ended(read, entry.as_run(entry.attempts)):
-            if not self.blocked:
-                self.unwanted.append(entry)
-            return
-        self.retries.append(entry)
-        if read is None:
-            self._skip(entry.queue, entry.offset, entry.position, entry.size)
-            return
-        attempt = entry.attempts + 1
-        self._take(entry.position, entry.size, read, entry.queue, entry.offset, attempt)
-        self.runs.append(entry.as_run(attempt))
-        self._order.append(turn)
-        self._numbers.append(number)
+        if self._take_entry(entry):
+            self._order.append(turn)
+            self._numbers.append(number)
 
     def apply(self) -> None:
         """Passes what was taken and what the group does not get, and removes it from the index."""
