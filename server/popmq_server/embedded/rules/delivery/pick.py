@@ -345,12 +345,12 @@ class Pick:
         for entry in self._retry_entries():
             if len(self.rows) >= rows_max or self._ended or not self._fits(entry.size):
                 break
-            self._take_entry(entry)
+            self._take_retried(entry)
             if self.blocked:
                 break
         return bool(self.retries or self.unwanted)
 
-    def _take_entry(self, entry: RetryEntry) -> bool:
+    def _take_retried(self, entry: RetryEntry) -> bool:
         """Takes the message of a retry entry; whether it did. One that is not delivered goes, unless it is blocked."""
         read = self.log.fetch(self.topic.topic_id, entry.position, entry.size)
         if self._is_gone(entry.queue, entry.offset) or (read is not None and not self.passes(read[1])):

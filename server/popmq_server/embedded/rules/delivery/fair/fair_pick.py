@@ -205,7 +205,7 @@ class FairPick(Pick):
         entry = RetryEntry(key, *RQ_VALUE.unpack_from(value))
         if invalidated.has_entry(self.tx.state, self._where, rseq, entry.queue, entry.offset):
             return
-        if self._take_entry(entry):
+        if self._take_retried(entry):
             self._order.append(turn)
             self._numbers.append(number)
 
