@@ -21,7 +21,7 @@ IMPORT = re.compile(r"^ *(?:from (\S+) )?import (\([^)]*\)|.+)$", re.MULTILINE)
 SMOKE = "tests/wire/test_both_engines.py"
 #: The pages that run on a broker: ten seconds, for what a page names or imports.
 PAGES = "tests/test_docs.py::test_the_pages_read_one_after_the_other_work_on_one_broker"
-ON_PAGES = ("docs/", "README.md", "sdk/", "tests/test_docs.py", "tests/prose.py", "tests/command_lines.py")
+ON_PAGES = ("docs/", "README.md", "sdk/", "tests/test_docs.py", "tests/prose.py")
 
 ENGINE = "tests/engine"
 CORE = (f"{ENGINE}/delivery", f"{ENGINE}/sending", f"{ENGINE}/storage")
@@ -45,6 +45,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "sdk/popmq/": ("tests/sdk", "tests/outbox"),
     "sdk/popmq_cli/": ("tests/cli",),
     "sdk/popmq_console/": ("tests/console",),
+    "sdk/popmq_integrations/": ("tests/integrations",),
     "server/popmq_server/cluster/": ("tests/cluster",),
     "server/popmq_server/embedded/": (ENGINE,),
     **{
@@ -63,9 +64,12 @@ AREAS: dict[str, tuple[str, ...]] = {
     "server/popmq_verify/": ("tests/crash",),
     "spark_connector/": ("tests/spark",),
     **{f"tests/{area}/": (f"tests/{area}",) for area in ("bench", "cli", "cluster", "console", "crash", "engine")},
-    **{f"tests/{area}/": (f"tests/{area}",) for area in ("http2", "outbox", "release", "remoting", "sdk")},
+    **{
+        f"tests/{area}/": (f"tests/{area}",)
+        for area in ("http2", "integrations", "outbox", "release", "remoting", "sdk")
+    },
     **{f"tests/{area}/": (f"tests/{area}",) for area in ("spark", "wire")},
-    **{f"tests/{helper}.py": ("tests/release",) for helper in ("command_lines", "prose", "sources")},
+    **{f"tests/{helper}.py": ("tests/release",) for helper in ("layers", "prose", "sources")},
     **{f"{page}.md": ("tests/release",) for page in ("ARCHITECTURE", "BENCHMARKS", "CHANGELOG", "CONTRIBUTING")},
     **{f"{page}.md": ("tests/release",) for page in ("README", "SECURITY")},
 }

@@ -1,12 +1,16 @@
-"""The prose of the tree: Markdown, and the docstrings and comments of Python files."""
+"""The prose of the tree: Markdown, docstrings, comments of Python files; and the commands that a reader is to type."""
 
 import ast
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import click
+
+from popmq_cli.commands import popmq as command_line
 from tests.sources import EVERYTHING, ROOT, statements, tree_of
 
 #: A comment, by a regular expression: the tokenizer takes ten times as long. A `# ` within a string does no harm.
@@ -63,3 +67,30 @@ def pages() -> list[Path]:
 
 def modules() -> list[Path]:
     return [ROOT / path for path in tracked() if path.endswith(".py") and path.split("/")[0] in EVERYTHING]
+
+
+def understand(words: list[str]) -> None:
+    """Parses the words after `popmq` without running anything. Raises click.UsageError for an invalid command."""
+    command, words = resolve(words)
+    command.make_context(command.name or "", list(words))
+
+
+def resolve(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The command that the first words name, and the remaining words. Raises click.UsageError for an unknown name."""
+    command: click.Command = command_line
+    context = click.Context(command_line)
+    while isinstance(command, click.Group) and words:
+        name, *words = words
+        found = command.get_command(context, name)
+        if found is None:
+            raise click.UsageError(f"there is no command {name!r}")
+        command = found
+    return command, words
+
+
+def commands_of(block: str) -> list[list[str]]:
+    """The words of each `popmq …` line of a console block."""
+    calls = [
+        call.partition("#")[0].strip().removeprefix("$ ") for line in block.splitlines() for call in line.split("&&")
+    ]
+    return [shlex.split(call)[1:] for call in calls if call.startswith("popmq ")]

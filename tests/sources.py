@@ -17,7 +17,7 @@ EVERYTHING = (
 # The packages of the wheel with our own code.
 PACKAGES = (
     *("server/popmq_server", "http2/popmq_http2", "remoting/popmq_remoting", "server/popmq_verify"),
-    *("sdk/popmq", "sdk/popmq_cli", "sdk/popmq_console", "spark_connector/popmq_spark"),
+    *("sdk/popmq", "sdk/popmq_cli", "sdk/popmq_console", "sdk/popmq_integrations", "spark_connector/popmq_spark"),
 )
 
 

@@ -13,8 +13,7 @@ from click.testing import CliRunner
 import popmq
 from popmq_cli.commands import popmq as command_line
 from popmq_server.embedded_broker import EmbeddedBroker
-from tests.command_lines import commands_of, understand
-from tests.prose import DOCUMENTS, write_samples
+from tests.prose import DOCUMENTS, commands_of, understand, write_samples
 from tests.sources import nodes, sources, tree_of
 
 ROOT = pathlib.Path(__file__).parent.parent

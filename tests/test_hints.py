@@ -15,7 +15,7 @@ import pytest
 
 from popmq_cli.commands import ROWS
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.command_lines import resolve, understand
+from tests.prose import resolve, understand
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("server/popmq_server", "sdk/popmq", "sdk/popmq_cli", "spark_connector/popmq_spark")

@@ -71,7 +71,7 @@ def import_graph(folder: str) -> dict[str, set[str]]:
 @pytest.mark.parametrize(
     "folder",
     [
-        *("sdk/popmq", "sdk/popmq_cli", "sdk/popmq_console"),
+        *("sdk/popmq", "sdk/popmq_cli", "sdk/popmq_console", "sdk/popmq_integrations"),
         *("server/popmq_server", "server/popmq_verify"),
         *("http2/popmq_http2", "remoting/popmq_remoting", "spark_connector/popmq_spark", "bench"),
     ],

@@ -13,8 +13,7 @@ from click.testing import CliRunner
 
 from popmq_cli.commands import popmq as command_line
 from popmq_server.embedded_broker import EmbeddedBroker
-from tests.command_lines import commands_of
-from tests.prose import DOCUMENTS, examples
+from tests.prose import DOCUMENTS, commands_of, examples
 from tests.sources import ROOT
 
 DEFAULT_ENDPOINT = "127.0.0.1:8081"

@@ -13,7 +13,7 @@ import popmq
 from popmq_cli.migrating.brokers import MARK
 from tests.cli.conftest import Cli
 from tests.cli.migrating.conftest import Migrate, left, own, send, work
-from tests.command_lines import commands_of
+from tests.prose import commands_of
 from tests.sources import ROOT
 
 PAGE = ROOT / "docs" / "migrate.md"
