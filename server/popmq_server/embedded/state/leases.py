@@ -193,7 +193,7 @@ def hold(tx: Tx, ck: CheckPoint, bits: int, sign: int) -> None:
     elif ck.kind != BACKOFF:
         group = state.groups.get(ck.group_id)
         limit = group.in_flight_max if group else IN_FLIGHT_MAX
-        for queue, count in queues:
+        for queue, count in queues.items():
             before = state.in_flight.get((*where, queue), 0)
             state.in_flight[(*where, queue)] = before + sign * count
             poppable |= sign < 0 and before >= limit

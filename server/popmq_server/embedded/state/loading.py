@@ -250,7 +250,7 @@ class _Sums:
             bits |= whole.undone & ~whole.released
             self.loose[ck.owner_id] += whole.released.bit_count()
         where = (ck.group_id, ck.topic_id)
-        for queue, count in ck.by_queue(bits):
+        for queue, count in ck.by_queue(bits).items():
             self.held[*where, ck.kind, ck.owner_id, queue] += count
         for chunk, count in ck.by_chunk(bits).items():
             self.pins[*where, chunk] += count

@@ -128,9 +128,18 @@ class CheckPoint:
         """The position of a member's chunk."""
         return self.chunks[bisect.bisect_right(self._chunk_starts, member) - 1][1]
 
-    def by_queue(self, bits: int) -> list[tuple[int, int]]:
-        """(queue or RETRY_QUEUE, number of members of `bits`), one for each run that has any."""
-        return [(RETRY_QUEUE if run.size else run.queue, inside.bit_count()) for run, _, inside in self.runs_with(bits)]
+    def by_queue(self, bits: int) -> dict[int, int]:
+        """For each queue, or RETRY_QUEUE, that has any of `bits` their number."""
+        found: dict[int, int] = {}
+        if bits == self.all_bits:  # of a whole batch: no part has to be looked for
+            for run in self.runs:
+                queue = RETRY_QUEUE if run.size else run.queue
+                found[queue] = found.get(queue, 0) + run.length
+            return found
+        for run, _, inside in self.runs_with(bits):
+            queue = RETRY_QUEUE if run.size else run.queue
+            found[queue] = found.get(queue, 0) + inside.bit_count()
+        return found
 
     def by_message_group(self, bits: int) -> dict[bytes, int]:
         """For each message group the number of members of `bits` that hold its lock; empty outside FIFO topics."""
@@ -155,6 +164,10 @@ class CheckPoint:
         if len(self.chunks) == 1 and bits:
             return {self.chunks[0][1]: bits.bit_count()}
         found: dict[int, int] = {}
+        if bits == self.all_bits:
+            for (start, chunk), stop in zip(self.chunks, self._chunk_starts[1:], strict=True):
+                found[chunk] = found.get(chunk, 0) + stop - start
+            return found
         for index, _, inside in _spans(self._chunk_starts, bits):
             chunk = self.chunks[index][1]
             found[chunk] = found.get(chunk, 0) + inside.bit_count()

@@ -132,20 +132,38 @@ class _Block:
         self._texts, self._rows = body[_HEAD.size : _HEAD.size + size], [body[_HEAD.size + size :]]
         self._known = _texts(self._texts)
         self._bytes = _CHECK.size + len(body)
+        #: Of the last row: its fields without the offset, and its bytes before and after the offset.
+        self._last: tuple[object, ...] = ()
+        self._before = self._after = b""
 
     def append(self, row: HistoryRow, *, always: bool = False) -> bool:
         """Appends a row; False if it does not fit: the block is then unchanged."""
+        if (fields := (row[0], *row[2:])) != self._last:
+            return self._append_other(row, fields, always)
+        place = row[1] - self.first
+        packed = self._before + (bytes((place,)) if place < 0x80 else _packed((place,))) + self._after
+        if self._bytes + len(packed) > BLOCK_BYTES_MAX and not always:
+            return False
+        self._rows.append(packed)
+        self._bytes += len(packed)
+        self._span = max(self._span, place + row[2])
+        return True
+
+    def _append_other(self, row: HistoryRow, fields: tuple[object, ...], always: bool) -> bool:
+        """Appends a row that differs from the last one in more than its offset."""
         known, texts = self._known, self._texts
         if new := [text for text in {row.client: None, row.reason: None} if text not in known]:
             known = known + new
             for raw in (text.encode() for text in new):
-                texts += bytes(_packed((len(raw),))) + raw
+                texts += _packed((len(raw),)) + raw
         numbers = [known.index(row.client), known.index(row.reason)]
-        packed = _pack(row, self.first, self._ck_id, self._base_ms, numbers)
+        before, after = _parts(row, self._ck_id, self._base_ms, numbers)
+        packed = before + _packed((row.first - self.first,)) + after
         size = self._bytes + len(texts) - len(self._texts) + len(packed)
         if size > BLOCK_BYTES_MAX and not always:
             return False
         self._known, self._texts, self._bytes = known, texts, size
+        self._last, self._before, self._after = fields, before, after
         self._rows.append(packed)
         self._span = max(self._span, row.stop - self.first)
         return True
@@ -179,15 +197,19 @@ def _longer(key: bytes, block: bytes, row: HistoryRow) -> bytes:
         if text not in known:
             known.append(text)
             raw = text.encode()
-            texts += bytes(_packed((len(raw),))) + raw
+            texts += _packed((len(raw),)) + raw
         numbers.append(known.index(text))
     head = _HEAD.pack(max(span, row.stop - first), base_ms, len(texts))
-    body = b"".join((head, texts, rows, _pack(row, first, ck_id, base_ms, numbers)))
+    before, after = _parts(row, ck_id, base_ms, numbers)
+    body = b"".join((head, texts, rows, before, _packed((row.first - first,)), after))
     return _CHECK.pack(_BLOCK, zlib.crc32(body)) + body
 
 
-def _pack(row: HistoryRow, first: int, ck_id: int, base_ms: int, texts: list[int]) -> bytes:
-    """Encodes a row for a block whose first row has this offset, CheckPoint and time."""
+def _parts(row: HistoryRow, ck_id: int, base_ms: int, texts: list[int]) -> tuple[bytes, bytes]:
+    """Encodes a row for a block whose first row has this CheckPoint and time: what comes before its offset and after.
+
+    The rows of a batch of messages that are not neighbours differ in their offsets only.
+    """
     flags, more = row.how, list[int]()
     if row.sub:
         flags |= _HAS_SUB
@@ -206,12 +228,13 @@ def _pack(row: HistoryRow, first: int, ck_id: int, base_ms: int, texts: list[int
         more.append(_signed(row.back_ms - row.ended_ms))
     every = (1 << row.length) - 1
     done = _ALL_DONE if row.done == every else _SOME_DONE if row.done else _NONE_DONE
-    head = (flags, row.group_id, row.first - first, row.length, _signed(row.ck_id - ck_id))
-    raw = _packed((*head, _signed(row.ended_ms - base_ms), row.attempt, *texts, *more, done))
-    return bytes(raw) + (row.done.to_bytes((row.length + 7) // 8, "little") if done == _SOME_DONE else b"")
+    times = _signed(row.ck_id - ck_id), _signed(row.ended_ms - base_ms)
+    after = _packed((row.length, *times, row.attempt, *texts, *more, done))
+    bits = row.done.to_bytes((row.length + 7) // 8, "little") if done == _SOME_DONE else b""
+    return _packed((flags, row.group_id)), after + bits
 
 
-def _packed(numbers: Iterable[int]) -> bytearray:
+def _packed(numbers: Iterable[int]) -> bytes:
     """Encodes numbers in seven bits a byte, the lowest first; the eighth bit is set when more bytes follow."""
     found = bytearray()
     for number in numbers:
@@ -219,7 +242,7 @@ def _packed(numbers: Iterable[int]) -> bytearray:
             found.append(number & 0x7F | 0x80)
             number >>= 7
         found.append(number)
-    return found
+    return bytes(found)
 
 
 def _signed(number: int) -> int:

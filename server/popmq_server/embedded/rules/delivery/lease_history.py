@@ -114,6 +114,8 @@ def _one_by_one(ck: CheckPoint, bits: int, how: int) -> list[Span]:
 def _put(tx: Tx, ck: CheckPoint, spans: Iterable[Span], lease: Lease, how: int, reason: str, back_ms: int = 0) -> None:
     """Writes rows; none when the store is almost full: the ack itself is worth more than its history."""
     alike, before = list[HistoryRow](), (-1, 0)
+    popped_ms, due_ms = ck.popped_ms if lease.due_ms else 0, lease.due_ms if lease.due_ms < NEVER else 0
+    times, texts, renewed = (popped_ms, due_ms, tx.now_ms), (ck.client, reason), (lease.renewals, lease.renewed_ms)
     for run, first, length, sub, undone in spans:
         if not tx.room.take(MOVE, ROW_BYTES + value_bytes(len(reason))):
             continue
@@ -121,25 +123,8 @@ def _put(tx: Tx, ck: CheckPoint, spans: Iterable[Span], lease: Lease, how: int, 
             _add(tx, ck.topic_id, before[0], alike)
             alike = []
         before = run.queue, first
-        row = HistoryRow(
-            ck.group_id,
-            first,
-            length,
-            ck.ck_id,
-            sub,
-            how,
-            popped_ms=ck.popped_ms if lease.due_ms else 0,
-            due_ms=lease.due_ms if lease.due_ms < NEVER else 0,
-            ended_ms=tx.now_ms,
-            done=(1 << length) - 1 ^ undone,
-            client=ck.client,
-            reason=reason,
-            attempt=run.attempts,
-            renewals=lease.renewals,
-            renewed_ms=lease.renewed_ms,
-            back_ms=back_ms,
-        )
-        alike.append(row)
+        place, done = (ck.group_id, first, length, ck.ck_id, sub), (1 << length) - 1 ^ undone
+        alike.append(HistoryRow(*place, how, *times, done, *texts, run.attempts, *renewed, back_ms))
     if alike:
         _add(tx, ck.topic_id, before[0], alike)
 

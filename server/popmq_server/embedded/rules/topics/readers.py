@@ -201,6 +201,16 @@ def has_passed(state: State, where: GroupQueue, offset: int) -> bool:
     return bool(state.taken.get(where, _NOTHING).get(offset // TAKEN_BLOCK, 0) >> offset % TAKEN_BLOCK & 1)
 
 
+def not_passed(state: State, where: GroupQueue, offsets: Sequence[int]) -> list[int]:
+    """The indexes of the offsets of a queue that `has_passed` says no of."""
+    position, blocks = state.poff.get(where, 0), state.taken.get(where, _NOTHING)
+    return [
+        index
+        for index, offset in enumerate(offsets)
+        if offset >= position and not blocks.get(offset // TAKEN_BLOCK, 0) >> offset % TAKEN_BLOCK & 1
+    ]
+
+
 def taken_ahead(state: State, where: GroupQueue) -> int:
     """How many messages of a queue a group has passed beyond its position."""
     return sum(bits.bit_count() for bits in state.taken.get(where, _NOTHING).values())

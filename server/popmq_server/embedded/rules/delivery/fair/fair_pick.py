@@ -81,7 +81,8 @@ class FairPick(Pick):
             self.turns = turns.after(self.topic, bands, self.served, retried=False, gave_way=None)
         if limits.of_leases:
             self.fair_keys = tuple(map(stored_hash, self._numbers))
-        self.rows = [row for _, row in sorted(zip(self._order, self.rows, strict=True), key=lambda pair: pair[0])]
+        by_turn = dict(zip(self._order, self.rows, strict=True))
+        self.rows = [by_turn[turn] for turn in sorted(self._order)]
 
     def _may_go(self, number: int, taken: int) -> int:
         """Whether the limits of a key let one more message go, beside those that the plan has (Round)."""
@@ -144,22 +145,24 @@ class FairPick(Pick):
         state, where = self.tx.state, (*self._where, queue)
         offsets = [base + (place >> SIZE_BITS & OFFSET_MASK) for place, _, _ in places]
         if where in state.taken or offsets[0] < state.poff.get(where, 0):
-            left = [at for at, offset in enumerate(offsets) if not readers.has_passed(state, where, offset)]
-            offsets, places = [offsets[at] for at in left], [places[at] for at in left]
+            left = readers.not_passed(state, where, offsets)
+            if len(left) < len(offsets):
+                offsets, places = [offsets[at] for at in left], [places[at] for at in left]
         units = entries_at(self.tx.kv, self.topic.topic_id, queue, offsets)
         self.dropped += len(offsets) - len(units)
         self.skipped += len(offsets) - len(units)
         before = len(self.rows)
         stop = self._take_units_of(queue, units)
         passed = offsets if stop is None else [offset for offset in offsets if offset < stop]
-        self._passed.append((queue, _stretches(passed)))
+        stretches = _stretches(passed)
+        self._passed.append((queue, stretches))
         if len(self.rows) - before < len(offsets):  # some are gone or damaged
             named = dict(zip(offsets, places, strict=True))
             offsets = [row[3] for row in self.rows[before:]]
-            places = [named[offset] for offset in offsets]
+            places, stretches = [named[offset] for offset in offsets], _stretches(offsets)
         self._order += [at for _, at, _ in places]
         self._numbers += [number for _, _, number in places]
-        self.runs += [Run(queue, first, count, 1) for first, count in _stretches(offsets)]
+        self.runs += [Run(queue, first, count, 1) for first, count in stretches]
 
     def _take_units_of(self, queue: int, units: list[tuple[int, int, int]]) -> int | None:
         """Takes the messages of entries that can be read, and counts the others.
@@ -231,6 +234,8 @@ class FairPick(Pick):
 
 def _stretches(offsets: list[int]) -> list[tuple[int, int]]:
     """(first, number) of each stretch of consecutive offsets, which ascend."""
+    if offsets and offsets[-1] - offsets[0] == len(offsets) - 1:
+        return [(offsets[0], len(offsets))]
     found = list[tuple[int, int]]()
     first = count = 0
     for offset in offsets:

@@ -122,6 +122,8 @@ class Round:
                 ring.unvisited, ring.linked = after[slot], True
             elif kept:
                 slot, ring.linked = kept.popleft(), False
+                if not kept and kinds[slot] == KEY and self._take_alone(slot, ring, most, found):
+                    continue
             else:
                 break
             self._visits += 1
@@ -138,6 +140,33 @@ class Round:
                 if large := (taken.place & SIZE_MASK) - 1 >> TURN_BITS:
                     debts[slot] = large
         return found
+
+    def _take_alone(self, slot: int, ring: _Ring, most: int, found: list[Taken]) -> bool:
+        """Takes messages of the one key that is left in a ring, which has been visited before; False: it took none.
+
+        It leaves to `take` whatever is not plain: limits, debts, retry entries, large messages, and what does not fit.
+        """
+        key, keys = self._taken.get(slot), self._keys
+        if key is None or key.retry or self._may_go is not None or slot in self._debts:
+            return False
+        before, place_at, after, accepts = key.taken, keys.place, keys.next, self._accepts
+        number, most = keys.number[slot], min(most, len(found) + VISITS_MAX - self._visits - 1)
+        while (node := key.message) and len(found) < most:
+            place = place_at[node]
+            if (place & SIZE_MASK) - 1 >> TURN_BITS or accepts(place, False):
+                break
+            found.append(Taken(place, number, False, slot))
+            key.last_message, key.message = node, after[node]
+            key.taken += 1
+        if key.taken == before:
+            return False
+        self._visits += key.taken - before
+        self._held_up, key.retry_turn = 0, 1
+        if key.message:
+            ring.kept.append(slot)
+        else:
+            self._left.append(slot)
+        return True
 
     def _of_label(self, slot: int, ring: _Ring) -> Taken | None:
         taken = self.take(slot, 1)
