@@ -188,8 +188,9 @@ class AsyncClient(AsyncSettling, AsyncPulling, AsyncRequests, AsyncResults, Asyn
         same messages, except those that are done; the SDK sets one for its own retries. A cancelled or interrupted pop
         releases its messages, and no attempt counts, unless you set its `attempt_id`.
         `tag` ("a || b") or `sql` ("region = 'eu' AND amount > 100") is the filter: the first pop fixes it for the group
-        in the topic; without both, the fixed one applies. `lite_topics`: the lite topics to read in a LITE topic; they
-        need not exist. Each delivers one batch at a time, and the next one when that is settled.
+        in the topic; without both, the fixed one applies. `lite_topics`: the lite topics to read in a LITE topic,
+        `["*"]` for all of them; they need not exist. Each delivers one batch at a time, and the next one when that is
+        settled.
         Raises TopicNotFound, GroupNotFound, InvalidField, FilterConflict, InvalidFilter, WrongConsumeMode, PollingFull,
         InFlightLimit, RateLimited.
         """

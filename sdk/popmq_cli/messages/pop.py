@@ -26,7 +26,9 @@ BATCH = 256
 )
 @click.option("--invisible", type=DURATION, metavar="DURATION", help="Length of the lease.  [default: the group's]")
 @click.option("--queue", "queues", type=int, multiple=True, help="Only this queue; may be repeated.")
-@click.option("--lite-topic", "lite_topics", multiple=True, help="The lite topic, of a LITE topic; may be repeated.")
+@click.option(
+    "--lite-topic", "lite_topics", multiple=True, help="The lite topic, of a LITE topic; may be repeated; '*' for all."
+)
 @filter_options
 @click.option("--ack", is_flag=True, help="Ack each message once it is printed.")
 @asks

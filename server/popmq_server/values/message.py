@@ -50,6 +50,8 @@ TOPIC_NAME_MAX = 127
 GROUP_NAME_MAX = 120
 _NAME = re.compile(r"[A-Za-z0-9_.\-]+\Z")
 _LITE_NAME = re.compile(r"[A-Za-z0-9_\-]+\Z")
+#: Stands for all lite topics of a topic where lite topics are named.
+ALL_LITE_TOPICS = "*"
 DEAD_LETTER_PREFIX = "%DLQ%"
 RETRY_PREFIX = "%RETRY%"
 RESULT_PREFIX = "%RESULT%"

@@ -77,6 +77,12 @@ def test_a_pop_of_named_lite_topics_has_handles_of_each(chat: Stubs, form: Any) 
     assert [row.message.lite_topic for row in chat.pop(lite_topics=["ann", "zoe"]).deliveries] == ["zoe"]
 
 
+def test_a_star_stands_for_all_lite_topics(chat: Stubs) -> None:
+    send(chat, "ann:1", "bob:1")
+    rows = chat.pop(lite_topics=["*", "ann"]).deliveries
+    assert sorted(row.message.lite_topic for row in rows) == ["ann", "bob"]
+
+
 @pytest.mark.slow
 def test_a_pop_of_named_lite_topics_waits_for_theirs_only(chat: Stubs, parked: Parked) -> None:
     waiting = chat.pop_later(lite_topics=["ann", "bob"])
@@ -170,6 +176,13 @@ def test_a_client_that_loses_an_exclusive_lite_topic_is_notified(stubs: Stubs, v
     send(stubs, "ann:1")
     assert v2.receive().messages == []
     assert bodies(other.receive()) == [b"ann:1"]
+
+
+def test_a_client_may_subscribe_to_all_lite_topics(chat: Stubs, v2: V2) -> None:
+    assert sync(v2, "*") == "OK"
+    v2.send(note("ann:1"))
+    assert bodies(v2.receive(auto_renew=True)) == [b"ann:1"]
+    assert sync(v2, "*", offset_option=v2pb.OffsetOption(tail_n=1)) == "ILLEGAL_OFFSET"
 
 
 def test_invalid_lite_subscriptions_are_refused(chat: Stubs, v2: V2) -> None:

@@ -10,26 +10,33 @@
 A Pop visits only the ready lite topics, not all 2,000 names. Among these may be one that has nothing deliverable any
 more; the Pop that finds it removes it. Every lite topic with deliverable messages is among them.
 
+A watch with the name `*` has all lite topics of its topic. Its Pops judge those that existed before it, in pieces
+(lite_pop.py). It does not keep an idle lite topic from being removed, as a name does.
+
 Watches are in memory only. A watch ends if its client does not refresh it, and a restart drops all: clients send
 their set every half minute. An aborted commit undoes all changes (table.py:Undo): a command that runs again must find
 the names as they were, to see which of them are new to the group. Keys are names, not ids: watches remain when a
 topic is purged or created again.
 """
 
+import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from popmq_server.embedded.state.ready_groups import Ordered
 from popmq_server.embedded.store.keys import hash16
 from popmq_server.embedded.store.table import Undo
 from popmq_server.errors import Refused
 from popmq_server.values.ids import TopicId
+from popmq_server.values.message import ALL_LITE_TOPICS
 
 #: Identifies a watch: group, topic and client.
 Key = tuple[str, str, str]
 #: The key under which Pops are parked (long_poll.py): group, and a topic name or the `wake_key` of a watch.
 WakeKey = tuple[str | None, str]
 
+#: Ready lite topics that one Pop looks at: as many as a client may name.
+LOOKS_MAX = 2300
 #: Life of a watch without a refresh. Clients refresh theirs every 30 s.
 WATCH_MS = 75_000
 #: Limit of the names in all watches together, to bound memory.
@@ -54,15 +61,17 @@ def topic_of(key: str) -> str:
 class Watch:
     """One set of names. `ready` None: must be built from the tables. `evicted`: names that another client took over.
 
+    `unseen`: with ALL_LITE_TOPICS, the first of the lite topics that have not been judged yet; None: all have been.
     Only `Watches` changes it.
     """
 
-    __slots__ = ("evicted", "names", "ready", "until_ms")
+    __slots__ = ("evicted", "names", "ready", "unseen", "until_ms")
 
     def __init__(self, ready: Ordered[str]) -> None:
         self.names: dict[str, None] = {}
         self.ready: Ordered[str] | None = ready
         self.until_ms = 0
+        self.unseen: str | None = None
         self.evicted: frozenset[str] = frozenset()
 
 
@@ -124,7 +133,11 @@ class Watches:
             if name not in watch.names:
                 self._put_name(key, watch, name)
                 self._undo.note(self._take_name, key, watch, name)
-                woken |= self._judge(key, watch, name)
+                if name == ALL_LITE_TOPICS:
+                    self._set(watch, "unseen", "")
+                    woken = True
+                else:
+                    woken |= self._judge(key, watch, name)
         return woken
 
     def _put_name(self, key: Key, watch: Watch, name: str) -> None:
@@ -146,6 +159,9 @@ class Watches:
                     watch.ready.set_ready(name, False)
                 self._take_name(key, watch, name)
                 self._undo.note(self._put_name, key, watch, name)
+                if name == ALL_LITE_TOPICS:
+                    self._set(watch, "ready", None)
+                    self._set(watch, "unseen", None)
 
     def evict(self, key: Key, names: Iterable[str]) -> None:
         """Sets the names that another client took over, in place of any earlier ones."""
@@ -189,7 +205,7 @@ class Watches:
         return False
 
     def watchers(self, topic: str, lite_topic: str, now_ms: int) -> list[Key]:
-        """The watches of a lite topic, of all groups."""
+        """The watches with this name, of all groups. Those with ALL_LITE_TOPICS have that name only."""
         found = self._by_name.get((topic, lite_topic), ())
         return [key for key in found if self._watches[key].until_ms > now_ms]
 
@@ -201,7 +217,8 @@ class Watches:
     def judge(self, group: str | None, topic: str, lite_topic: str) -> set[WakeKey]:
         """Updates the watches after a change of a lite topic; returns the keys whose Pops can now get a message."""
         woken = set[WakeKey]()
-        for key in self._by_name.get((topic, lite_topic), ()):
+        named, of_all = self._by_name.get((topic, lite_topic), ()), self._by_name.get((topic, ALL_LITE_TOPICS), ())
+        for key in itertools.chain(named, of_all):
             if group in (None, key[0]) and self._judge(key, self._watches[key], lite_topic):
                 woken.add((key[0], wake_key(*key[1:])))
         return woken
@@ -214,20 +231,34 @@ class Watches:
             watch.ready.set_ready(name, has)
         return has
 
-    def ready(self, key: Key) -> Iterator[str]:
-        """The ready names of a watch, the longest ready first. They may change during the iteration."""
+    def see(self, key: Key, names: Iterable[str], unseen: str | None) -> None:
+        """Judges lite topics that existed before a watch of all. `unseen`: from which one on the others follow."""
         watch = self._watches.get(key)
-        if watch is None:
-            return iter(())
-        if watch.ready is None:
-            self._set(watch, "ready", Ordered[str](self._undo))
-            for name in watch.names:
+        if watch is not None:
+            for name in names:
                 self._judge(key, watch, name)
-        return iter(list(watch.ready or ()))
+            self._set(watch, "unseen", unseen)
+
+    def ready(self, key: Key) -> list[str]:
+        """The names of a watch that have been ready for longest, at most LOOKS_MAX."""
+        watch = self._watches.get(key)
+        return [] if watch is None else list(itertools.islice(self._ready_of(key, watch), LOOKS_MAX))
 
     def ready_count(self, key: Key) -> int:
         """Number of ready names of a watch."""
-        return sum(1 for _ in self.ready(key))
+        watch = self._watches.get(key)
+        return 0 if watch is None else len(self._ready_of(key, watch))
+
+    def _ready_of(self, key: Key, watch: Watch) -> Ordered[str]:
+        if watch.ready is None:
+            self._set(watch, "ready", Ordered[str](self._undo))
+            for name in watch.names:
+                if name == ALL_LITE_TOPICS:
+                    self._set(watch, "unseen", "")
+                else:
+                    self._judge(key, watch, name)
+        assert watch.ready is not None
+        return watch.ready
 
     def reset(self, group: str) -> None:
         """Discards what was ready for a deleted group: a new group of that name has read nothing."""

@@ -42,6 +42,7 @@ from popmq_server.protocols.native import columns, requests, responses
 from popmq_server.protocols.traffic import Traffic
 from popmq_server.values.limits import QUEUES_MAX
 from popmq_server.values.message import (
+    ALL_LITE_TOPICS,
     REASON_BYTES_MAX,
     check_lite_topic,
     check_messages_total,
@@ -297,6 +298,8 @@ def _lite_topics(request: pb.PopRequest) -> tuple[str, ...] | None:
     if request.HasField("token"):
         raise invalid("token and lite_topics are both set", field="token", action="set one of them")
     check_range(len(request.lite_topics), "lite_topics", 1, requests.LITE_TOPICS_MAX)
+    if ALL_LITE_TOPICS in request.lite_topics:  # which covers all others
+        return (ALL_LITE_TOPICS,)
     return tuple(
         dict.fromkeys(check_lite_topic(name, f"lite_topics[{n}]") for n, name in enumerate(request.lite_topics))
     )

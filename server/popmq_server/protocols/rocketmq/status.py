@@ -52,6 +52,7 @@ _FIELDS = {
     "lite_topic": pb.ILLEGAL_LITE_TOPIC,
     "lite_topics": pb.ILLEGAL_TOPIC,
     "recall_handle": pb.BAD_REQUEST,
+    "offset_option": pb.ILLEGAL_OFFSET,
     "transaction_id": pb.INVALID_TRANSACTION_ID,
 }
 #: Replacements for Rust: its client ends its process at a code that it does not know.

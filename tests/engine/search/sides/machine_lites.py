@@ -62,14 +62,20 @@ class LiteLives(RuleBasedStateMachine):
     def pop(self, group: str, names: list[str], long: bool) -> None:
         self.popped(group, names, long)
 
-    def popped(self, group: str, names: list[str], long: bool) -> list[Delivery]:
+    def popped(self, group: str, names: list[str], long: bool, asked: list[str] | None = None) -> list[Delivery]:
+        """`asked`: the names that the Pop has, if it has others than the lite topics that it gets."""
         invisible_ms = 12 * HOUR if long else MINUTE
-        rows = lites.pop(self.rig, *names, group=group, max_messages=MOST, invisible_ms=invisible_ms)
+        rows = lites.pop(self.rig, *(asked or names), group=group, max_messages=MOST, invisible_ms=invisible_ms)
         told = [(row.body, row.offset, row.lease) for row in rows]
         self.learn()
         self.model.pop(group, names, MOST, told, self.rig.now + invisible_ms)  # type: ignore[arg-type]
         self.settle()
         return rows
+
+    @rule(group=groups, long=st.booleans())
+    def pop_all(self, group: str, long: bool) -> None:
+        """A Pop of all lite topics of the topic gets what one gets that names each of them."""
+        self.popped(group, [*NAMES], long, asked=["*"])
 
     @rule(group=groups, how=st.sampled_from(["ack", "ack", "release", "reject"]), count=st.integers(1, 6))
     def finish(self, group: str, how: str, count: int) -> None:
@@ -90,10 +96,15 @@ class LiteLives(RuleBasedStateMachine):
             must(isinstance(result, tuple), how, result)
         self.model.finish(group, name, offset, how)
 
-    @rule(client=st.sampled_from("cd"), action=st.sampled_from(["ADD", "REPLACE", "REMOVE", "DROP"]), names=names)
-    def subscribe(self, client: str, action: str, names: list[str]) -> None:
+    @rule(
+        client=st.sampled_from("cd"),
+        action=st.sampled_from(["ADD", "REPLACE", "REMOVE", "DROP"]),
+        names=names,
+        every=st.booleans(),
+    )
+    def subscribe(self, client: str, action: str, names: list[str], every: bool) -> None:
         """Changes a subscription. It keeps lite topics from removal; the model knows only what groups have read."""
-        lites.sync(self.rig, client, action, *names)
+        lites.sync(self.rig, client, action, *names, *("*" for _ in range(every)))
         self.settle()
 
     # ── Operators ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,11 @@
 A lite topic gets at most its share of a batch while others are ready too. A Pop skips locked lite topics: no message of
 them has to wait, since the lock covers the whole lite topic. A repeated attempt id gets the same undone messages again,
 from all lite topics; lite topics that were empty are not part of the attempt.
+
+A Pop of all lite topics (`*`) first judges those that existed before its watch did, one piece each time it runs.
 """
+
+import itertools
 
 from popmq_server.contract.commands import Pop
 from popmq_server.embedded.rules.delivery import invalidated
@@ -21,13 +25,18 @@ from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.topics import quotas
 from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.all_tables import lite_hash
-from popmq_server.embedded.state.lite_watch import Key, named, wake_key
+from popmq_server.embedded.state.lite_watch import LOOKS_MAX, Key, Watch, named, wake_key
+from popmq_server.embedded.state.rows import LITE_NAME
 from popmq_server.embedded.state.tx import Tx
+from popmq_server.embedded.store.keys import U32
 from popmq_server.errors import invalid
 from popmq_server.values import permission
 from popmq_server.values.leased import Leased
+from popmq_server.values.message import ALL_LITE_TOPICS
 from popmq_server.values.records import Group, Topic
 
+#: Lite topics that one Pop of all of them judges: some 5 ms.
+SEEN_AT_ONCE = 1000
 #: One lite topic's share of a batch while others may have messages too: one part in this many.
 SHARE_OF_BATCH = 8
 
@@ -79,10 +88,13 @@ def pop(tx: Tx, command: Pop) -> Leased:
     if command.attempt_id and (again := _replay(tx, command, tx.state.lite_attempts.get(tried, ()))):
         return _joined(tx, again, 0, replay=True)
     key = (group.name, parent.name, client_of(command))
-    _watch(tx, key, command.lite or ())
+    watch = _watch(tx, key, command.lite or ())
+    more = watch is not None and _see(tx, parent, key, watch)
     allowed = quotas.pop_room(tx, group, parent)
     room = command.max_messages if allowed is None else min(command.max_messages, allowed)
-    parts = _take(tx, group, parent, key, command, room) if room else []
+    ready = tx.state.watches.ready(key)
+    more |= len(ready) == LOOKS_MAX
+    parts = _take(tx, group, parent, key, command, room, ready) if room else []
     rows = sum(len(part.rows) for part in parts)
     quotas.popped(tx, group, parent, rows)
     if rows and command.attempt_id:
@@ -92,31 +104,46 @@ def pop(tx: Tx, command: Pop) -> Leased:
         tx.woken.add((group.name, wake_key(*key[1:])))
     quota_ms = quotas.next_ms(tx, group, parent) if rest else 0
     joined = _joined(tx, parts, rest)._replace(quota_ms=quota_ms)
+    if more and room and not rows:
+        return joined._replace(again=True, refusal=None)
     if rest and not room:
         return joined._replace(refusal=quotas.no_quota(tx, group, parent))
     return joined
 
 
-def _watch(tx: Tx, key: Key, names: tuple[str, ...]) -> None:
+def _watch(tx: Tx, key: Key, names: tuple[str, ...]) -> Watch | None:
     """Refreshes the watch of a client, or creates and refreshes that of Pops with these names.
 
     A Pop does not create a client's watch: only SyncLite sets its names; without them the client gets nothing.
     """
     watches = tx.state.watches
     if not names:
-        if watches.get(key, tx.now_ms) is not None:
-            watches.refresh(key, tx.now_ms)
-        return
+        return None if watches.get(key, tx.now_ms) is None else watches.refresh(key, tx.now_ms)
     watch = watches.get(key, tx.now_ms)
     watches.check_room(sum(name not in watch.names for name in names) if watch else len(names), tx.now_ms)
-    watches.refresh(key, tx.now_ms)
+    watch = watches.refresh(key, tx.now_ms)
     watches.add(key, names)
+    return watch
 
 
-def _take(tx: Tx, group: Group, parent: Topic, key: Key, command: Pop, room: int) -> list[Leased]:
+def _see(tx: Tx, parent: Topic, key: Key, watch: Watch) -> bool:
+    """Judges a piece of the lite topics that existed before a watch of all; returns whether more are left."""
+    if watch.unseen is None and watch.ready is not None:
+        return False
+    tx.state.watches.ready_count(key)  # makes a list that a deleted group has lost
+    if watch.unseen is None or ALL_LITE_TOPICS not in watch.names:
+        return False
+    prefix = LITE_NAME + U32.pack(parent.topic_id)
+    keys = tx.kv.scan_keys("name", prefix, prefix + watch.unseen.encode())
+    found = [name[len(prefix) :].decode() for name in itertools.islice(keys, SEEN_AT_ONCE + 1)]
+    unseen = found.pop() if len(found) > SEEN_AT_ONCE else None
+    tx.state.watches.see(key, found, unseen)
+    return unseen is not None
+
+
+def _take(tx: Tx, group: Group, parent: Topic, key: Key, command: Pop, room: int, ready: list[str]) -> list[Leased]:
     """Returns a part for each lite topic that gave messages, or in which the search was cut short."""
     watches, parts, bytes_left = tx.state.watches, list[Leased](), command.max_bytes
-    ready = list(watches.ready(key))
     own_ms = SESSION_LEASE_MS if command.session else group.invisible_ms
     due_ms = tx.now_ms + (command.invisible_ms or own_ms)
     for index, name in enumerate(ready):

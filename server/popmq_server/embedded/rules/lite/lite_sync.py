@@ -6,7 +6,8 @@
     DROP     the client has left
 
 A group begins in a lite topic where its settings say, usually at the first message. If a lite topic is created later,
-all groups whose clients watch its name begin at its first message. A client may subscribe to names that do not exist.
+all groups whose clients watch its name begin at its first message. A client may subscribe to names that do not exist,
+and to all lite topics by the name `*`.
 
 If lite topics are exclusive (`lite_exclusive`), a name belongs to the client that added it last. The broker notifies
 the others and remembers it: only an ADD gets a name back, a REPLACE does not. Nor does a REPLACE take a name of another
@@ -21,8 +22,8 @@ from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.pulling import offsets
 from popmq_server.embedded.state.lite_watch import Key, Watch, wake_key
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.errors import Refused
-from popmq_server.values.message import check_lite_topic
+from popmq_server.errors import Refused, invalid
+from popmq_server.values.message import ALL_LITE_TOPICS, check_lite_topic
 from popmq_server.values.records import Group, Topic
 
 #: Names per client: the documented limit, and the tolerance beyond it.
@@ -33,7 +34,9 @@ def sync(tx: Tx, command: SyncLite) -> LiteSynced:
     """Changes the set of a client. Refuses before it changes anything."""
     group, parent = lite_topics.resolve(tx, command.topic, command.group)
     key = (group.name, parent.name, command.client)
-    names = dict.fromkeys(check_lite_topic(name) for name in command.names)
+    names = dict.fromkeys(name if name == ALL_LITE_TOPICS else check_lite_topic(name) for name in command.names)
+    if ALL_LITE_TOPICS in names and command.action in ("ADD", "REPLACE"):
+        _check_every(group, command)
     if command.action in ("REMOVE", "DROP"):
         return _remove(tx, key, names, command.action)
     before = tx.state.watches.get(key, tx.now_ms)
@@ -79,6 +82,22 @@ def _begin_all(
     for name in names if start is not None else ():
         if start is not None and (topic := lite_topics.find(tx, parent, name)) is not None:
             _begin(tx, group, topic, start, name in fresh)
+
+
+def _check_every(group: Group, command: SyncLite) -> None:
+    """Raises Refused for a subscription to all lite topics that cannot be what its client expects."""
+    if group.lite_exclusive:
+        raise invalid(
+            f"group {group.name!r} gives each lite topic to one client (lite_exclusive), so it cannot read '*'",
+            field="lite_topic",
+            action="name the lite topics, or subscribe with a group that shares them",
+        )
+    if command.start is not None:
+        raise invalid(
+            "'*' with an offset: each lite topic has offsets of its own",
+            field="offset_option",
+            action="leave it out, or name the lite topics",
+        )
 
 
 def _check_quota(count: int) -> None:

@@ -39,6 +39,7 @@ from popmq_server.errors import (
 )
 from popmq_server.values.ids import TopicId
 from popmq_server.values.limits import LITE_TOPICS_DEFAULT, LITE_TTL_MS_DEFAULT
+from popmq_server.values.message import ALL_LITE_TOPICS
 from popmq_server.values.records import (
     Group,
     HeldNumbers,
@@ -118,7 +119,8 @@ def _make(tx: Tx, parent: Topic, name: str) -> Topic | Refused:
     )
     registry.add_topic(tx, made)
     topic_counts.add_lites(tx, parent.topic_id, 1, 0)
-    for key in state.watches.watchers(parent.name, name, tx.now_ms):
+    watches, now_ms = state.watches, tx.now_ms
+    for key in (*watches.watchers(parent.name, name, now_ms), *watches.watchers(parent.name, ALL_LITE_TOPICS, now_ms)):
         if (group := readers.group(tx, key[0])) is not None:
             bind(tx, group, parent)
             bind(tx, group, made)
