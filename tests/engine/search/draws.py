@@ -16,6 +16,7 @@ from tests.engine.search.steps import (
     Pick,
     PopStep,
     RecallStep,
+    RescheduleStep,
     SealStep,
     SendStep,
     SettleStep,
@@ -131,11 +132,12 @@ steps = st.one_of(sending(False), sending(False), pops, pops, pops, seals, acks,
 
 few = st.integers(0, 5)
 recalls = st.builds(RecallStep, few, st.sampled_from(["", "", "", *TOPICS]))
+reschedules = st.builds(RescheduleStep, recalls, waits)
 ends = st.builds(EndStep, st.lists(st.tuples(few, st.sampled_from([True, True, False])), min_size=1, max_size=3))
 counts = st.builds(CountStep, st.lists(few, max_size=3))
 listens = st.builds(ListenStep, st.sampled_from([frozenset(TOPICS), frozenset(TOPICS), frozenset({"t"}), frozenset()]))
 #: The same, with delayed and half messages.
-timed_steps = st.one_of(sending(True), sending(True), recalls, ends, ends, counts, listens, pops, acks)
+timed_steps = st.one_of(sending(True), sending(True), recalls, reschedules, ends, ends, counts, listens, pops, acks)
 
 pauses_ms = st.sampled_from(
     [1, 999, SECOND, 10 * SECOND, 31 * SECOND, 61 * SECOND, HOUR, 13 * HOUR, 7 * DAY],

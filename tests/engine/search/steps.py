@@ -280,6 +280,24 @@ class RecallStep(NamedTuple):
         machine.model.recall(command.topic, command.handle, answer)
 
 
+class RescheduleStep(NamedTuple):
+    """The same of a reschedule. `wait`: ("delay", ms) or ("due", ms from now), also in the past."""
+
+    recall: RecallStep
+    wait: tuple[str, int]
+
+    def command(self, machine: Broker) -> ask.Reschedule:
+        (topic, text), (how, ms) = self.recall.known(machine), self.wait
+        named = {"due_ms": max(1, machine.rig.now + ms)} if how == "due" else {"delay_ms": max(1, ms)}
+        return ask.Reschedule(topic, text, **named)
+
+    def judge(self, machine: Broker, command: ask.Reschedule, result: Any) -> None:
+        answer = result.code if isinstance(result, Refused) else result
+        machine.model.reschedule(command.topic, command.handle, (command.due_ms, command.delay_ms), answer)
+        if not isinstance(answer, str) and machine.heard:
+            machine.recalls.append((command.topic, answer.handle))
+
+
 class EndStep(NamedTuple):
     """(which of the transactions, whether to commit) entries; also those that have ended, and one twice."""
 

@@ -8,6 +8,7 @@ half        until its transaction is committed (then visible or delayed), rolled
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from popmq_server.contract.commands import Rescheduled
 from tests.engine.search.model.model_facts import (
     CHECK_EVERY_MS,
     CHECKS_MAX,
@@ -209,17 +210,39 @@ class Sends(Kept):
 
     def recall(self, topic: str, handle: str, answer: str) -> None:
         """`answer`: the message id, or a code."""
+        if (one := self._taken_back(topic, handle, answer)) is not None:
+            self._free(self.topics[topic], one.content.name, handle)
+            must(answer == one.content.name, "recall", answer, one)
+
+    def reschedule(self, topic: str, handle: str, time: tuple[int, int], answer: Rescheduled | str) -> None:
+        """`time`: due ms, or ms from now. `answer`: or a code."""
+        one = self._taken_back(topic, handle, answer)
+        if one is None or isinstance(answer, str):
+            must(one is None, "a delayed message that was not moved", answer, one)
+            return
+        due_ms = time[0] or self.now_ms + time[1]
+        must(answer == (one.content.name, answer.handle, due_ms), "reschedule", answer, one)
+        must(answer.handle not in self.recall_topics, "another handle", answer)
+        found, content = self.topics[topic], one.content
+        self.delayed[answer.handle] = Delayed(topic, content, due_ms, bool(time[0]), self._order(), answer.handle)
+        self.recall_topics[answer.handle] = found.number
+        stored_ms, where = found.ids.get(content.name, (0, Where()))
+        if where.recall == handle:
+            found.ids[content.name] = stored_ms, where._replace(recall=answer.handle)
+
+    def _taken_back(self, topic: str, handle: str, answer: object) -> Delayed | None:
+        """The delayed message of a handle, which waits no longer; None: the answer has to be a refusal, and is."""
         found = self.topics.get(topic)
         if found is None:
-            return must(answer == "TOPIC_NOT_FOUND", "recall", answer)
+            must(answer == "TOPIC_NOT_FOUND", "recall", answer)
+            return None
         other = [one.number for one in self.topics.values() if one is not found]
         if self.recall_topics.get(handle) in other:
-            return must(answer == "INVALID_FIELD", "recall from another topic", answer)
+            must(answer == "INVALID_FIELD", "recall from another topic", answer)
+            return None
         one = self.delayed.pop(handle, None)
-        if one is None:
-            return must(answer == "MESSAGE_NOT_FOUND", "recall of what is gone", answer)
-        self._free(found, one.content.name, handle)
-        return must(answer == one.content.name, "recall", answer, one)
+        must(one is not None or answer == "MESSAGE_NOT_FOUND", "recall of what is gone", answer)
+        return one
 
     def _free(self, found: Topic, name: str, thing: str) -> None:
         """A message that will never be visible frees its unique id."""

@@ -12,7 +12,16 @@ from tests.engine.search import draws
 from tests.engine.search.machine import Broker
 from tests.engine.search.model.model_facts import CHECK_EVERY_MS, FIRST_CHECK_MS, HALF_KEEP_MS, HALF_LOOK_MS
 from tests.engine.search.sides.machine_clients import Clients
-from tests.engine.search.steps import CountStep, Draft, EndStep, ListenStep, PopStep, RecallStep, SendStep
+from tests.engine.search.steps import (
+    CountStep,
+    Draft,
+    EndStep,
+    ListenStep,
+    PopStep,
+    RecallStep,
+    RescheduleStep,
+    SendStep,
+)
 
 #: This many fit before an idle subscription expires, which the model does not know.
 LONG_WAITS_MAX = 5
@@ -46,16 +55,19 @@ class Timing(Clients, Broker):
         how=st.sampled_from([("", 0), ("delay", HOUR), ("due", HOUR)]),
         half=st.booleans(),
         commit=st.booleans(),
+        move=st.booleans(),
         recall=st.booleans(),
     )
     def send_the_same_again(
-        self, topic: str, name: int, how: tuple[str, int], half: bool, commit: bool, recall: bool
+        self, topic: str, name: int, how: tuple[str, int], half: bool, commit: bool, move: bool, recall: bool
     ) -> None:
-        """Sends an id again after its message ended or was recalled; a unique id is answered with the stored one."""
+        """Sends an id again after its message ended, was moved or recalled; a unique id gets the stored answer."""
         draft = Draft(name=name, wait=how, half=half)
         self.commands([SendStep(topic, [draft])])
         if half:
             self.commands([EndStep([(0, commit)])])
+        if move:
+            self.commands([RescheduleStep(RecallStep(0), ("delay", MINUTE))])
         if recall:
             self.commands([RecallStep(0)])
         self.commands([SendStep(topic, [draft._replace(half=False)])])
