@@ -40,6 +40,7 @@ ON_THE_CLIENT = [
     "send_back",
     "settle",
     "snooze",
+    "store_results",
     "transaction",
     "wait_available",
 ]

@@ -149,6 +149,17 @@ async def test_more_results_than_one_answer_takes_come_in_several(client: Any) -
     assert sorted(await client.results(ids, GROUP, wait="30s")) == sorted(ids)
 
 
+async def test_a_result_is_stored_without_a_delivery_and_wakes_who_waits(client: Any) -> None:
+    waiting = asyncio.create_task(client.result("task-7", GROUP, wait="30s"))
+    await client.store_results({"task-7": popmq.Result({"done": 7}), "task-8": popmq.Result(b"")}, GROUP)
+    assert (await waiting).json() == {"done": 7}
+    assert [*await client.results(["task-8", "task-9"], GROUP)] == ["task-8"]
+    with pytest.raises(popmq.errors.InvalidField, match="1–4"):
+        await client.store_results({}, GROUP)
+    with pytest.raises(TypeError, match=r"popmq\.Result"):
+        await client.store_results({"a": b"bytes"}, GROUP)
+
+
 async def test_a_forgotten_result_is_gone(client: Any) -> None:
     rows = await popped(client, "a", "b")
     await client.ack(rows, results=[popmq.Result("A"), popmq.Result("B")])

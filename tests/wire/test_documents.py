@@ -55,8 +55,11 @@ LIMITS = {
     "handles in an Ack, changes in a ChangeInvisibleTime, messages in a SendBack": f"1–{count(validation.ENTRIES_MAX)}",
     "a Settle": f"1–{count(validation.ENTRIES_MAX)} deliveries, at most {lease.MOVES_MAX} of them released or "
     f"{lease.MOVES_MAX // lease.MOVES['reject']} rejected",
-    "a result, its content type; results in an Ack or a Settle": f"{size(message.RESULT_BYTES_MAX)}, "
-    f"{message.CONTENT_TYPE_BYTES_MAX} bytes; one for each handle, {size(validation.SEND_BYTES_MAX)} in all",
+    "a result, its content type; results in an Ack or a Settle; in a StoreResults": (
+        f"{size(message.RESULT_BYTES_MAX)}, "
+        f"{message.CONTENT_TYPE_BYTES_MAX} bytes; one for each handle; 1–{count(validation.ENTRIES_MAX)}; "
+        f"{size(validation.SEND_BYTES_MAX)} in all"
+    ),
     "message ids in a GetResults or ForgetResults; bytes in its answer": f"1–{count(validation.ENTRIES_MAX)}; "
     f"{size(requests.POP_BYTES_MAX)}, default {size(requests.POP_BYTES)}",
     "results are kept": f"{limits.KEEP_MS_MIN // 60_000} min – {limits.KEEP_MS_MAX // (365 * 86_400_000)} years",

@@ -147,6 +147,7 @@ def _endings(world: World) -> dict[str, Message]:
         "Broker/ChangeInvisibleTime": pb.ChangeInvisibleTimeRequest(group=GROUP, changes=[change]),
         "Broker/Settle": pb.SettleRequest(group=GROUP, handles=[world.live]),
         "Broker/GetResults": pb.GetResultsRequest(group=GROUP, message_ids=["7"]),
+        "Broker/StoreResults": pb.StoreResultsRequest(group=GROUP, results=[pb.MessageResult(message_id="7")]),
         "Broker/ForgetResults": pb.ForgetResultsRequest(group=GROUP, message_ids=["7"]),
     }
 

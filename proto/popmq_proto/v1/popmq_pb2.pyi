@@ -651,6 +651,28 @@ class Result(_message.Message):
     stored_ms: int
     def __init__(self, message_id: _Optional[str] = ..., body: _Optional[bytes] = ..., content_type: _Optional[str] = ..., failure: _Optional[_Union[DeadLetter, _Mapping]] = ..., stored_ms: _Optional[int] = ...) -> None: ...
 
+class StoreResultsRequest(_message.Message):
+    __slots__ = ("group", "results")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    results: _containers.RepeatedCompositeFieldContainer[MessageResult]
+    def __init__(self, group: _Optional[str] = ..., results: _Optional[_Iterable[_Union[MessageResult, _Mapping]]] = ...) -> None: ...
+
+class MessageResult(_message.Message):
+    __slots__ = ("message_id", "body", "content_type")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    body: bytes
+    content_type: str
+    def __init__(self, message_id: _Optional[str] = ..., body: _Optional[bytes] = ..., content_type: _Optional[str] = ...) -> None: ...
+
+class StoreResultsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class ForgetResultsRequest(_message.Message):
     __slots__ = ("group", "message_ids")
     GROUP_FIELD_NUMBER: _ClassVar[int]

@@ -65,6 +65,11 @@ class BrokerStub(object):
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.GetResultsRequest.SerializeToString,
                 response_deserializer=popmq_dot_v1_dot_popmq__pb2.GetResultsResponse.FromString,
                 _registered_method=True)
+        self.StoreResults = channel.unary_unary(
+                '/popmq.v1.Broker/StoreResults',
+                request_serializer=popmq_dot_v1_dot_popmq__pb2.StoreResultsRequest.SerializeToString,
+                response_deserializer=popmq_dot_v1_dot_popmq__pb2.StoreResultsResponse.FromString,
+                _registered_method=True)
         self.ForgetResults = channel.unary_unary(
                 '/popmq.v1.Broker/ForgetResults',
                 request_serializer=popmq_dot_v1_dot_popmq__pb2.ForgetResultsRequest.SerializeToString,
@@ -228,6 +233,15 @@ class BrokerServicer(object):
         """The results of messages for a group that keeps them: what an Ack or a Settle gave, or why the message became a dead
         letter. Waits up to `wait_ms` while fewer than `min_results` are there. Errors: GROUP_NOT_FOUND, POLLING_FULL,
         INVALID_FIELD (also: the group keeps no results).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StoreResults(self, request, context):
+        """Stores results of messages whose delivery the caller does not have in hand, or not any more: all of them in one commit.
+        The last one of a message id counts. Errors: GROUP_NOT_FOUND, STORAGE_FULL, INVALID_FIELD (also: the group keeps no
+        results).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -457,6 +471,11 @@ def add_BrokerServicer_to_server(servicer, server):
                     servicer.GetResults,
                     request_deserializer=popmq_dot_v1_dot_popmq__pb2.GetResultsRequest.FromString,
                     response_serializer=popmq_dot_v1_dot_popmq__pb2.GetResultsResponse.SerializeToString,
+            ),
+            'StoreResults': grpc.unary_unary_rpc_method_handler(
+                    servicer.StoreResults,
+                    request_deserializer=popmq_dot_v1_dot_popmq__pb2.StoreResultsRequest.FromString,
+                    response_serializer=popmq_dot_v1_dot_popmq__pb2.StoreResultsResponse.SerializeToString,
             ),
             'ForgetResults': grpc.unary_unary_rpc_method_handler(
                     servicer.ForgetResults,
@@ -732,6 +751,33 @@ class Broker(object):
             '/popmq.v1.Broker/GetResults',
             popmq_dot_v1_dot_popmq__pb2.GetResultsRequest.SerializeToString,
             popmq_dot_v1_dot_popmq__pb2.GetResultsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StoreResults(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/popmq.v1.Broker/StoreResults',
+            popmq_dot_v1_dot_popmq__pb2.StoreResultsRequest.SerializeToString,
+            popmq_dot_v1_dot_popmq__pb2.StoreResultsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -4,7 +4,7 @@ functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from popmq._calls import send_calls
@@ -164,6 +164,17 @@ def _read_result(row: pb.Result) -> Result:
     failed, failure = row.HasField("failure"), row.failure
     how = (True, failure.reason, failure.attempts) if failed else (False, "", 0)
     return set_result(Result.__new__(Result), row.body, row.content_type, row.message_id, *how, row.stored_ms)
+
+
+def store_results(group: str, results: Mapping[str, Result]) -> Call[None]:
+    """Keeps results by message id. Raises TypeError, InvalidField."""
+    ids_of(results)
+    rows = []
+    for message_id, each in results.items():
+        result = checked_result(each)
+        rows.append(pb.MessageResult(message_id=message_id, body=result.body, content_type=result.content_type))
+    request = checking.built(pb.StoreResultsRequest, "", group=group, results=rows)
+    return Call("Broker.StoreResults", request, lambda _reply, _retried: None, "settle")
 
 
 def forget_results(group: str, message_ids: Sequence[str]) -> Call[None]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from popmq._runtime.later import Later
@@ -61,6 +61,14 @@ class Results:
             if not full and (len(found) >= enough or monotonic() >= until):
                 break
         return found
+
+    def store_results(self, results: Mapping[str, Result], group: str, *, timeout: Duration | None = None) -> None:
+        """Keeps results of 1–4,096 messages by message id, in one commit: for programs that have no delivery in hand.
+
+        The last result of an id counts, whether it was stored or given with an ack. Raises GroupNotFound, InvalidField
+        for a group that keeps no results, StorageFull, Unsupported.
+        """
+        self._wire.run(settle_calls.store_results(group, results), timeout=timeout)
 
     def forget_results(self, message_ids: str | Iterable[str], group: str, *, timeout: Duration | None = None) -> None:
         """Forgets results of 1–4,096 messages; ids without one are ignored. A result that is given later is kept.

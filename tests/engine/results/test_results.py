@@ -132,6 +132,15 @@ def test_dead_letters_of_a_group_without_results_write_no_results(rig: Rig) -> N
 # ── How long ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_results_are_stored_without_a_delivery_and_the_last_one_counts(rig: Rig) -> None:
+    given = [ask.MessageResult("a", b"1", "text/plain"), ask.MessageResult("b", b"2"), ask.MessageResult("a", b"3")]
+    rig.do(ask.StoreResults("g", tuple(given)))
+    assert texts(rig, "a", "b", "c") == {"a": "3", "b": "2"}
+    rig.crash()
+    assert texts(rig, "a", "b") == {"a": "3", "b": "2"}
+    assert refusal(rig.run(ask.StoreResults("nobody", tuple(given)))[0]) == "GROUP_NOT_FOUND"
+
+
 def test_a_forgotten_result_is_gone_and_a_later_one_is_found(rig: Rig) -> None:
     rig.do(acking(leased(rig, "a", "b"), "A", "B"))
     rig.do(ask.ForgetResults("g", ("a", "nobody")))

@@ -23,7 +23,7 @@ DATE_TIME = "20260101T120000Z"
 KEYS = {
     "root": ["*"],
     "operator": ["admin"],
-    "sender": ["send:orders", "send:later", "receive:%RESULT%billing/callers"],
+    "sender": ["send:orders", "send:later", "send:%RESULT%billing", "receive:%RESULT%billing/callers"],
     "reader": ["receive:orders/billing", "receive:feed/readers"],
     "other": ["send:elsewhere*", "receive:elsewhere*/audit*", "receive:orders/audit", "receive:feed/audit"],
     "nothing": [],

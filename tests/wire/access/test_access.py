@@ -55,7 +55,8 @@ ALLOWED = {
     "other": LISTS + "Admin/GetTopic Admin/LookUp Admin/Browse",
     SENDS: LISTS + "Broker/Send Broker/Stage Broker/CommitBatch Broker/DropStages Broker/Recall Broker/EndTransaction "
     "Broker/Reschedule "
-    "Admin/GetTopic Admin/ListDelayed Admin/ListTransactions Broker/GetResults Broker/ForgetResults",
+    "Admin/GetTopic Admin/ListDelayed Admin/ListTransactions Broker/GetResults Broker/StoreResults "
+    "Broker/ForgetResults",
     READS: LISTS
     + "Broker/Pop Broker/Ack Broker/ChangeInvisibleTime Broker/QueryAssignment Broker/Heartbeat Broker/AttachOwner "
     "Broker/RenewOwner Broker/AckUpTo Broker/ReleaseOwner Broker/WaitAvailable Broker/Peek Broker/Pull "

@@ -37,6 +37,7 @@ def bad_names() -> Iterator[Case]:
             *("Broker/AttachOwner", "Broker/RenewOwner", "Broker/AckUpTo", "Broker/ReleaseOwner"),
             *("Broker/WaitAvailable", "Admin/SetFilter", "Admin/ListMessageGroups", "Admin/ResumeMessageGroup"),
             *("Broker/Peek", "Broker/Settle", "Broker/GetResults", "Broker/ForgetResults", "Admin/EndLease"),
+            *("Broker/StoreResults",),
         ],
         "group__name": ["Admin/CreateGroup", "Admin/UpdateGroup"],
         "name": ["Admin/GetTopic", "Admin/DeleteTopic", "Admin/PurgeTopic", "Admin/GetGroup", "Admin/DeleteGroup"],
@@ -340,6 +341,21 @@ def bad_results() -> Iterator[Case]:
         yield bad(name, "INVALID_FIELD", "results[1].handle", handles=["x", "y"], results=[result(), result()])
         much = [result(handle=at, body=large[:-1]) for at in range(65)]
         yield bad(name, "INVALID_FIELD", "results", handles=["x"] * 65, results=much)
+
+    def named(message_id: str = "x", **more: Any) -> pb.MessageResult:
+        return pb.MessageResult(message_id=message_id, **more)
+
+    for field, rows in (
+        ("results", []),
+        ("results", [named()] * 4097),
+        ("results", [named(body=large[:-1])] * 65),
+        ("results[1].message_id", [named(), named("")]),
+        ("results[0].message_id", [named("x" * 129)]),
+        ("results[0].body", [named(body=large)]),
+        ("results[0].content_type", [named(content_type="text")]),
+    ):
+        yield bad("Broker/StoreResults", "INVALID_FIELD", field, results=rows)
+    yield bad("Broker/StoreResults", "INVALID_FIELD", "group", group=OTHER_GROUP)
     for name in ("Broker/GetResults", "Broker/ForgetResults"):
         yield bad(name, "INVALID_FIELD", "message_ids", message_ids=[])
         yield bad(name, "INVALID_FIELD", "message_ids", message_ids=["x"] * 4097)

@@ -84,7 +84,14 @@ from popmq_server.contract.commands.pulling import (
     SetConsumeMode,
     UpdateOffsets,
 )
-from popmq_server.contract.commands.results import ForgetResults, GetResults, GivenResult, ResultsFound
+from popmq_server.contract.commands.results import (
+    ForgetResults,
+    GetResults,
+    GivenResult,
+    MessageResult,
+    ResultsFound,
+    StoreResults,
+)
 from popmq_server.contract.commands.sessions import (
     AskClient,
     Assignment,
@@ -179,6 +186,7 @@ EveryOperation = (
     | Settle
     | Stage
     | queries.StoreSize
+    | StoreResults
     | queries.Subscriptions
     | SyncLite
     | queries.Topics
@@ -242,6 +250,7 @@ __all__ = [
     "LookUp",
     "LookedUp",
     "MessageLife",
+    "MessageResult",
     "NewMessage",
     "OffsetsOfQueue",
     "OwnerRenewed",
@@ -289,6 +298,7 @@ __all__ = [
     "Settled",
     "Stage",
     "StageName",
+    "StoreResults",
     "SyncLite",
     "TopicsOf",
     "UnlockQueues",

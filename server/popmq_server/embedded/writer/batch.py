@@ -16,7 +16,18 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
-from popmq_server.contract.commands import Ack, EndTransaction, ForgetResults, Pop, Pull, Pulled, Send, Settle, Stage
+from popmq_server.contract.commands import (
+    Ack,
+    EndTransaction,
+    ForgetResults,
+    Pop,
+    Pull,
+    Pulled,
+    Send,
+    Settle,
+    Stage,
+    StoreResults,
+)
 from popmq_server.contract.commands import bytes_of as bytes_of_rows
 from popmq_server.contract.commands.numbers import CountedRows, DelayedMessage, Page
 from popmq_server.contract.commands.queries import Browse, Delayed
@@ -119,6 +130,9 @@ def refusal_of(tx: Tx, command: Operation[object]) -> Refused | None:
     elif isinstance(command, Ack):
         stores = space.messages_bytes([command.bytes]) + space.MESSAGE_BYTES * len(command.results)
         fits = not command.results or tx.room.has(space.STORE, stores)
+    elif isinstance(command, StoreResults):
+        stores = space.messages_bytes([command.bytes]) + space.MESSAGE_BYTES * len(command.results)
+        fits = tx.room.has(space.STORE, stores)
     elif isinstance(command, Pop):
         fits = tx.room.has(space.POP, POP_BYTES + space.ENTRY_BYTES * command.max_messages)
     elif command.takes_room():

@@ -184,6 +184,7 @@ BY_WRITER = (
     | ask.DeleteSchedule.by(schedules.delete)
     | ask.PauseSchedule.by(schedules.pause)
     | ask.RunSchedule.by(schedules.run)
+    | ask.StoreResults.by(stored.store_given)
     | ask.ForgetResults.by(stored.forget)
     | own.ResultsPiece.by(found.find)
     | own.LookUpPiece.by(look_up.look_up)

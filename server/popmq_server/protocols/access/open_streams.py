@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeAlias, TypeVar
 
 from popmq_server.clock import pause
+from popmq_server.errors import Refused
 from popmq_server.protocols.access.access_keys import CALLER, Key, unauthenticated
 from popmq_server.protocols.access.admission import admit
 from popmq_server.protocols.access.call_context import CallContext
@@ -79,14 +80,14 @@ class OpenStream:
     Without a key nothing is counted.
     """
 
-    __slots__ = ("_context", "_key", "_streams", "_taken", "_task", "_withdrawn")
+    __slots__ = ("_cancelled", "_context", "_key", "_streams", "_taken", "_task", "_withdrawn", "_writing")
 
     def __init__(self, streams: OpenStreams, context: CallContext, key: Key | None) -> None:
         self._streams = streams
         self._context = context
         self._key = key
         self._task: asyncio.Task[object] | None = None
-        self._withdrawn = False
+        self._withdrawn = self._cancelled = self._writing = False
         #: Bytes of the message that the handler has.
         self._taken = 0
 
@@ -102,16 +103,20 @@ class OpenStream:
         self._streams.left(self)
         self._key.use.bytes_in_flight -= self._taken
         self._taken = 0
-        if self._withdrawn and kind is asyncio.CancelledError:
+        if self._cancelled and kind is asyncio.CancelledError:
             self._task.uncancel()
-            raise unauthenticated(
-                "the access key of this stream was removed or replaced, or is past its `expires` time"
-            )
+            raise _ended()
 
     def withdraw(self) -> None:
-        """Ends the stream, whatever its handler waits for."""
-        if self._task is not None and not self._withdrawn:
-            self._withdrawn = True
+        """Ends the stream, whatever its handler waits for; a message on its way out has until the next look.
+
+        grpcio does not send the end of a call before the message that it is sending: the client would wait for it.
+        """
+        if self._task is None or self._cancelled:
+            return
+        self._cancelled = self._withdrawn or not self._writing
+        self._withdrawn = True
+        if self._cancelled:
             self._task.cancel()
 
     def messages(self, received: AsyncIterator[M]) -> AsyncIterator[M]:
@@ -138,10 +143,18 @@ class OpenStream:
             return
         use, size = self._key.use, _size(message)
         use.bytes_in_flight += size
+        self._writing = True
         try:
             await self._context.write(message)
         finally:
             use.bytes_in_flight -= size
+            self._writing = False
+        if self._withdrawn and not self._cancelled:
+            raise _ended()
+
+
+def _ended() -> Refused:
+    return unauthenticated("the access key of this stream was removed or replaced, or is past its `expires` time")
 
 
 async def _in_turn(counted: Callable[[], None]) -> None:

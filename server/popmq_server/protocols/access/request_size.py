@@ -31,7 +31,7 @@ _LARGER = {"CommitBatchRequest": 2 << 20, "DropStagesRequest": 2 << 20}
 _UNLIMITED = frozenset(
     (
         *("SendView", "StageView", "SettleView", "SendMessageRequest"),
-        *("AckRequest", "ChangeInvisibleTimeRequest", "SendBackRequest", "TelemetryCommand"),
+        *("AckRequest", "StoreResultsRequest", "ChangeInvisibleTimeRequest", "SendBackRequest", "TelemetryCommand"),
     )
 )
 #: Requests whose elements are opaque bytes, which cost a tenth of an object. Below this size the elements are not

@@ -4,18 +4,19 @@ Values out of range are refused, never clamped: a caller asking for 5,000 messag
 Refusals name the field by its path in the request (`messages[3].body`, `changes[0].release.delay_ms`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.contract.commands import GivenResult, Position
+from popmq_server.contract.commands import GivenResult, MessageResult, Position
 from popmq_server.errors import Refused, invalid, not_one_of
 from popmq_server.protocols import validation
 from popmq_server.protocols.access import request_size
 from popmq_server.values.message import (
     CONTENT_TYPE_BYTES_MAX,
+    MESSAGE_ID_BYTES_MAX,
     RESULT_BYTES_MAX,
     TIME_MS_MAX,
     check_range,
@@ -106,12 +107,7 @@ def given_results(rows: Iterable[pb.DeliveryResult], handles: int) -> tuple[Give
     """The results that a request gives for some of its handles; `handles`: their number."""
     given = tuple([GivenResult(row.handle, row.body, row.content_type) for row in rows])
     check_range(len(given), "results", 0, handles)
-    if (size := sum([len(each.body) for each in given])) > validation.SEND_BYTES_MAX:
-        raise invalid(
-            f"the results of one request have {size} bytes, at most {validation.SEND_BYTES_MAX} are allowed",
-            field="results",
-            action="settle fewer deliveries in a request",
-        )
+    _check_bytes(given)
     seen = set[int]()
     for index, each in enumerate(given):
         check_range(each.handle, f"results[{index}].handle", 0, handles - 1)
@@ -120,15 +116,39 @@ def given_results(rows: Iterable[pb.DeliveryResult], handles: int) -> tuple[Give
                 "this delivery has a result already", field=f"results[{index}].handle", action="give it one result"
             )
         seen.add(each.handle)
-        if len(each.body) > RESULT_BYTES_MAX:
-            raise invalid(
-                f"the result has {len(each.body)} bytes, at most {RESULT_BYTES_MAX} are allowed",
-                field=f"results[{index}].body",
-                action="store it elsewhere, and give its address as the result",
-            )
-        if each.content_type:
-            _check_content_type(each.content_type, f"results[{index}].content_type")
+        _check_result(each, index)
     return given
+
+
+def message_results(rows: Iterable[pb.MessageResult]) -> tuple[MessageResult, ...]:
+    """The results that a request has by their message ids."""
+    given = tuple([MessageResult(row.message_id, row.body, row.content_type) for row in rows])
+    check_range(len(given), "results", 1, validation.ENTRIES_MAX)
+    _check_bytes(given)
+    for index, each in enumerate(given):
+        check_text(each.message_id, f"results[{index}].message_id", MESSAGE_ID_BYTES_MAX, required=True)
+        _check_result(each, index)
+    return given
+
+
+def _check_bytes(given: Sequence[GivenResult | MessageResult]) -> None:
+    if (size := sum([len(each.body) for each in given])) > validation.SEND_BYTES_MAX:
+        raise invalid(
+            f"the results of one request have {size} bytes, at most {validation.SEND_BYTES_MAX} are allowed",
+            field="results",
+            action="give fewer in a request",
+        )
+
+
+def _check_result(given: GivenResult | MessageResult, index: int) -> None:
+    if len(given.body) > RESULT_BYTES_MAX:
+        raise invalid(
+            f"the result has {len(given.body)} bytes, at most {RESULT_BYTES_MAX} are allowed",
+            field=f"results[{index}].body",
+            action="store it elsewhere, and give its address as the result",
+        )
+    if given.content_type:
+        _check_content_type(given.content_type, f"results[{index}].content_type")
 
 
 def _check_content_type(text: str, field: str) -> None:

@@ -6,7 +6,7 @@ docs/results.md describes them.
 from google.protobuf.message import Message
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_server.contract.commands import ForgetResults, GetResults, ResultsFound
+from popmq_server.contract.commands import ForgetResults, GetResults, ResultsFound, StoreResults
 from popmq_server.protocols import validation
 from popmq_server.protocols.native import native, requests
 from popmq_server.values.message import MESSAGE_ID_BYTES_MAX, check_range, check_text, length_prefixed, varint
@@ -22,6 +22,16 @@ class ResultService(native.NativeServicer):
         self._traffic.served("GetResults", asked.group)
         self._traffic.moved("GetResults", asked.group, "", len(found.rows))
         return answer(found)
+
+    async def StoreResults(self, raw: bytes) -> Message:
+        """Stores results without acks."""
+        request = requests.read(pb.StoreResultsRequest, raw)
+        results = requests.message_results(request.results)
+        size = sum([len(each.message_id) + len(each.body) for each in results])
+        await self._engine.execute(StoreResults(validation.group_name(request.group), results, size))
+        self._traffic.served("StoreResults", request.group)
+        self._traffic.moved("StoreResults", request.group, "", len(results))
+        return pb.StoreResultsResponse()
 
     async def ForgetResults(self, raw: bytes) -> Message:
         """Forgets results."""

@@ -107,6 +107,16 @@ class Results(RuleBasedStateMachine):
         for each in letters:
             self.known.pop(each, None)
 
+    @rule(chosen=st.lists(ids, min_size=1, max_size=4))
+    def store(self, chosen: list[str]) -> None:
+        """Results without an ack, some ids twice in a request: the last one counts."""
+        given = list[ask.MessageResult]()
+        for each in chosen:
+            self.texts += 1
+            given.append(ask.MessageResult(each, f"text {self.texts}".encode()))
+            self.known[each] = Known(f"text {self.texts}", self.rig.now)
+        self.rig.do(ask.StoreResults("g", tuple(given)))
+
     @rule(chosen=st.lists(ids, min_size=1, max_size=3, unique=True))
     def forget(self, chosen: list[str]) -> None:
         self.rig.do(ask.ForgetResults("g", tuple(chosen)))

@@ -1,6 +1,7 @@
 """Results as they are stored: messages of the topic `%RESULT%group`, whose retention drops them by age.
 
     Ack, Settle ─▶ results of deliveries ─▶ id, body, content type as tag ┐
+    StoreResults ▶ without a delivery ────▶ the same                      │
     dead letter ─▶ why it failed ─────────▶ id, dead_letter               ├─▶ one append for all of a request
     forgotten ───▶ ids ───────────────────▶ id, tag "forgotten"           ┘
 
@@ -17,7 +18,7 @@ import logging
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from popmq_server.contract.commands import ForgetResults, GivenResult
+from popmq_server.contract.commands import ForgetResults, GivenResult, StoreResults
 from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.rules.topics.log import Log, located
 from popmq_server.embedded.rules.topics.registry import ensure_results_topic
@@ -84,7 +85,7 @@ def records(tx: Tx, results: Iterable[tuple[CheckPoint, dict[int, GivenResult]]]
             if raw is None:
                 log.error("a result is not kept: its message in topic %d cannot be read", ck.topic_id)
             else:
-                found[given.handle] = ends.record(raw, given)
+                found[given.handle] = ends.record(raw, given.body, given.content_type)
     return tuple([found[handle] for handle in sorted(found)])
 
 
@@ -95,9 +96,8 @@ class _Ends:
         self._bodies: dict[int, bytes] = {0: b""}
         self._kinds: dict[str, tuple[bytes, bytes]] = {"": (b"", NO_TAG)}
 
-    def record(self, raw: bytes, given: GivenResult) -> Outgoing:
-        """The record of one result; `raw`: its message id."""
-        _, body, kind = given
+    def record(self, raw: bytes, body: bytes, kind: str) -> Outgoing:
+        """The record of one result; `raw`: its message id. `kind`: its content type."""
         if len(body) not in self._bodies:
             self._bodies[len(body)] = _BODY + varint(len(body))
         if kind not in self._kinds:
@@ -127,6 +127,13 @@ def store_failed(tx: Tx, group: Group, found: tuple[Outgoing, ...]) -> None:
     """Stores what dead letters say, if there is room: a dead letter does not fail for want of its result."""
     if tx.room.has(GROW, messages_bytes([len(record.data) for record in found])):
         store(tx, group, found)
+
+
+def store_given(tx: Tx, command: StoreResults) -> None:
+    """Stores results of messages that nobody has to know."""
+    group, ends = keeping(tx, command.group), _Ends()
+    found = [ends.record(each.message_id.encode(), each.body, each.content_type) for each in command.results]
+    store(tx, group, tuple(found))
 
 
 def forget(tx: Tx, command: ForgetResults) -> None:
