@@ -60,6 +60,7 @@ ROOMS = {
 ORDER = (
     "__main__ embedded_broker process",
     "protocols.server protocols.auditing protocols.client_calls protocols.key_list protocols.last_hour",
+    "protocols.keda",
     "protocols.native protocols.rocketmq protocols.connect",
     "protocols",
     "protocols.access",
