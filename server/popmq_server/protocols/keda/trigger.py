@@ -24,7 +24,7 @@ TARGET_MAX = 1e9
 _OF_KEDA = frozenset(
     ("scalerAddress", "enableTLS", "unsafeSsl", "tlsCertFile", "caCert", "tlsClientCert", "tlsClientKey")
 )
-_KEYS = ("topic", "group", "target", "activation", "inFlight", "accessKey", "accessKeyFromEnv", "secretFromEnv")
+KEYS = ("topic", "group", "target", "activation", "inFlight", "accessKey", "accessKeyFromEnv", "secretFromEnv")
 
 
 class Trigger(NamedTuple):
@@ -71,8 +71,8 @@ def _check_known(key: str) -> None:
             field=_field(key),
             action="name the consumer's environment variable that has it: secretFromEnv",
         )
-    if key not in _KEYS and key not in _OF_KEDA:
-        raise invalid(f"there is no key {key[:40]!r}", field=_field(key), action=f"use {', '.join(_KEYS)}")
+    if key not in KEYS and key not in _OF_KEDA:
+        raise invalid(f"there is no key {key[:40]!r}", field=_field(key), action=f"use {', '.join(KEYS)}")
 
 
 def _number(metadata: Mapping[str, str], key: str, default: float) -> float:
