@@ -91,13 +91,8 @@ class _Hopeless(click.UsageError):
     show_default=True,
     help="Address of that port, or several.",
 )
-@click.option(
-    "--asyncapi",
-    is_flag=False,
-    flag_value="yaml",
-    type=click.Choice(["yaml", "json"]),
-    help="Print an AsyncAPI document of the handlers as YAML, or as JSON, and run nothing.",
-)
+@click.option("--asyncapi", is_flag=True, help="Print an AsyncAPI document of the handlers, and run nothing.")
+@click.option("--json", "as_json", is_flag=True, help="That document as JSON; else it is YAML.")
 @connection_options
 def work(
     target: str,
@@ -109,7 +104,8 @@ def work(
     declare: bool,
     health_port: int | None,
     health_hosts: tuple[str, ...],
-    asyncapi: str | None,
+    asyncapi: bool,
+    as_json: bool,
     **given: Any,
 ) -> None:
     """Run the handlers of a popmq.Worker.
@@ -129,7 +125,7 @@ def work(
     """
     _start_log(log_level, log_format)
     inherited = os.environ.pop(PARENT, None)
-    if inherited is None and asyncapi is None and (processes > 1 or reload or health_port):
+    if inherited is None and not asyncapi and (processes > 1 or reload or health_port):
         probed = _listening(health_hosts, health_port) if health_port else []
         sys.exit(Supervisor(sys.argv[1:], processes, Path.cwd() if reload else None, probed).run())
     hopeless = HOPELESS if inherited is not None else 0
@@ -140,8 +136,8 @@ def work(
     except Exception as error:  # of the module: its own lines are enough to find it
         click.echo("".join(traceback.format_exception(error.with_traceback(_below(error)))), err=True, nl=False)
         sys.exit(hopeless + exits.REFUSED)
-    if asyncapi is not None:
-        click.echo(_described(worker, target, asyncapi, given), nl=False)
+    if asyncapi:
+        click.echo(_described(worker, target, as_json, given), nl=False)
         return
     if inherited is not None:
         _end_with_parent(worker, int(inherited))
@@ -162,13 +158,13 @@ def work(
         os._exit(exits.INTERRUPTED)
 
 
-def _described(worker: popmq.Worker, target: str, form: str, given: dict[str, Any]) -> str:
+def _described(worker: popmq.Worker, target: str, as_json: bool, given: dict[str, Any]) -> str:
     """An AsyncAPI document. No broker is asked."""
     shared: dict[str, Any] = click.get_current_context().obj or {}
     connection = connection_of(given, shared)
     endpoint = connection.get("endpoint") if _is_named(given, shared) or not worker.endpoint else None
     text = json.dumps(worker.asyncapi(target, endpoint=endpoint), indent=2, ensure_ascii=False)
-    if form == "json":
+    if as_json or shared.get("as_json"):
         return text + "\n"
     import yaml
 

@@ -36,7 +36,7 @@ def test_the_document_is_yaml_or_json_of_the_handlers(run: Cli, target: str) -> 
     assert (document["asyncapi"], document["info"]["title"]) == ("3.0.0", target)
     assert document["operations"]["adder.sums"]["summary"] == "Adds numbers."
     assert document["components"]["messages"]["add"]["payload"] == {"type": "array", "items": {"type": "integer"}}
-    assert json.loads(run("work", target, "--asyncapi", "json").out) == document
+    assert json.loads(run("work", target, "--asyncapi", "--json").out) == document
 
 
 def test_its_server_is_the_one_that_the_worker_would_call(
