@@ -18,9 +18,10 @@ space := $(subst ,, )
 # Two workers; the tests of one file stay together and in order. Files start in the order of their names: by default
 # xdist starts files with few tests last, and those are the longest here. Spark's tests share one JVM and one process.
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
-FAST := not slow and not browser and not image and not spark and not chaos and not polyglot and not interop
+FAST := not slow and not browser and not image and not helm and not spark and not chaos and not polyglot and not interop
 QUICK := $(FAST) and not twin and not process
 
+HELM := helm.sh/helm/v3
 # What `make test-wide` runs a second time on the other transport: the calls in which a transport can be seen.
 TRANSPORT := grpcio
 TRANSPORT_TESTS := $(addprefix tests/wire/,serving/test_serving.py access/test_tls.py access/test_access_keys.py \
@@ -77,7 +78,7 @@ test: check ## what must be true before a merge: every quick test, one of each s
 
 test-all: check .venv/demo ## all tests that need nothing but Python (20 minutes); their times stay in build/tests.xml
 	@echo "test-all: all tests, campaigns in their short form"
-	@$(BIN)/pytest -q $(TWO) --junitxml build/tests.xml -m "not spark and not polyglot and not interop and not browser and not image"
+	@$(BIN)/pytest -q $(TWO) --junitxml build/tests.xml -m "not spark and not polyglot and not interop and not browser and not image and not helm"
 	@$(BIN)/pytest -q -m spark tests/spark
 
 test-wide: setup ## what needs more: other languages, official clients, the other transport, the oldest dependencies
@@ -283,6 +284,16 @@ image: ## a container image popmq:latest (needs docker)
 image-test: setup ## builds the image and runs it (needs docker; without a running engine or a registry: root, debootstrap)
 	@echo "image-test: make image, then containers"
 	@$(BIN)/pytest -q -rs -m image tests/release/test_image.py
+
+.PHONY: helm-test
+helm-test: setup build/helm/helm ## the Helm chart: helm lint, its templates, values that it refuses (needs Go)
+	@echo "helm-test: rendering deploy/helm/popmq"
+	@$(BIN)/pytest -q -rs -m helm tests/release
+# Without a version of Kubernetes Helm would render for 1.20, for which no chart of today is made.
+build/helm/helm:
+	@echo "helm-test: building Helm with Go (a quarter of an hour on one core, the second time nothing)"
+	@mkdir -p build/helm && GOBIN=$(CURDIR)/build/helm go install \
+		-ldflags "-X $(HELM)/pkg/chartutil.k8sVersionMajor=1 -X $(HELM)/pkg/chartutil.k8sVersionMinor=33" $(HELM)/cmd/helm@v3.22.0
 
 run: setup ## a broker on 127.0.0.1:8081 that keeps its data in ./popmq-data
 	@$(BIN)/popmq serve

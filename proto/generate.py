@@ -7,7 +7,8 @@ protoc would write `popmq/v1/popmq_pb2.py`, which the installed SDK (package `po
 `popmq_proto`, and the import prefix is rewritten; the protobuf package stays `popmq.v1` for all languages.
 
 The names of apache.rocketmq.v2 are also those of the official Python client. A process that has that client and a
-broker of ours would define them twice, which protobuf refuses: ours live in a descriptor pool of their own.
+broker of ours would define them twice, which protobuf refuses: ours live in a descriptor pool of their own. So do those
+of KEDA's external scalers, for a process that also has a scaler of its own.
 """
 
 import argparse
@@ -25,9 +26,9 @@ GENERATOR = "1.76.0"
 SOURCES = Path(__file__).parent
 STUBS = SOURCES / "popmq_proto"
 # Where the stubs of a source folder live, as a package inside popmq_proto.
-PACKAGES = {"popmq/v1": "v1", "popmq/store/v1": "store", "apache/rocketmq/v2": "rocketmq"}
+PACKAGES = {"popmq/v1": "v1", "popmq/store/v1": "store", "apache/rocketmq/v2": "rocketmq", "keda": "keda"}
 # Packages whose names are defined by others too.
-SHARED = ("apache/rocketmq/v2",)
+SHARED = ("apache/rocketmq/v2", "keda")
 POOL = '''"""The descriptor pool of these stubs: see proto/generate.py."""
 
 from google.protobuf import duration_pb2, timestamp_pb2

@@ -41,7 +41,8 @@ TESTS = (
 #: A driver and its Python workers on the interpreter: pickles, Arrow and forks between them.
 SPARK_TESTS = "tests/spark/real"
 FAST = (
-    "not slow and not browser and not image and not spark and not chaos and not polyglot and not interop and not twin"
+    "not slow and not browser and not image and not helm and not spark and not chaos and not polyglot and not interop "
+    "and not twin"
 )
 
 

@@ -31,13 +31,16 @@ ROOMS = {
             "popmq_server": "sdk/popmq_cli/",
             "popmq_verify": "sdk/popmq_cli/broker/verify.py",
             "popmq_console": "sdk/popmq_cli/broker/console.py",
+            "popmq_integrations": "sdk/popmq_cli/broker/mcp.py",
             "pyarrow": "sdk/popmq_cli/shared/rows.py",
         },
     ),
     "popmq_console": Room("sdk", frozenset({"popmq"}), frozenset({"jinja2", "starlette", "uvicorn"})),
     # Each package of it imports its own framework; what a framework brings along counts as its own.
     "popmq_integrations": Room(
-        "sdk", frozenset({"popmq"}), frozenset({"airflow", "celery", "django", "dramatiq", "kombu", "mcp", "taskiq"})
+        "sdk",
+        frozenset({"popmq"}),
+        frozenset(("airflow", "celery", "django", "dramatiq", "kombu", "mcp", "mcp_types", "pydantic", "taskiq")),
     ),
     "popmq_http2": Room("http2"),
     "popmq_remoting": Room("remoting"),
@@ -60,6 +63,7 @@ ROOMS = {
 ORDER = (
     "__main__ embedded_broker process",
     "protocols.server protocols.auditing protocols.client_calls protocols.key_list protocols.last_hour",
+    "protocols.keda",
     "protocols.native protocols.rocketmq protocols.connect",
     "protocols",
     "protocols.access",

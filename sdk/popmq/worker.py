@@ -36,7 +36,7 @@ from popmq._worker.handlers import Handler, handler_of
 from popmq._worker.middleware import checked_middleware
 from popmq._worker.running import Run
 from popmq._worker.stuck import report
-from popmq.config import ConsumeOptions
+from popmq.config import DEFAULT_ENDPOINT, ConsumeOptions, variable
 from popmq.duration import Duration, seconds_or_none
 from popmq.message import Delivery
 
@@ -120,6 +120,17 @@ class Worker:
             return function
 
         return register
+
+    def asyncapi(self, title: str = "worker", version: str = "0", *, endpoint: str | None = None) -> dict[str, Any]:
+        """An AsyncAPI 3.0 document of the handlers: topics, groups, and the JSON Schema of each payload, by its type.
+
+        `endpoint`: of the server; else that of the worker. `popmq work app:worker --asyncapi` prints it.
+        """
+        from popmq._worker.describing import asyncapi  # which a worker that runs does not need
+
+        return asyncapi(
+            self.handlers, endpoint or self.endpoint or variable("endpoint") or DEFAULT_ENDPOINT, title, version
+        )
 
     def use(self, middleware: Middleware) -> None:
         """Adds a middleware inside those that are there. Raises TypeError."""

@@ -87,6 +87,7 @@ ROWS = {
     "max-size": Row("broker.max_size", "max_size", "Show the limit of the data file, or set another one."),
     "backup": Row("broker.backup", "backup", "Copy the store of a running broker."),
     "console": Row("broker.console", "console", "Serve web pages of a broker, or of several with a menu."),
+    "mcp": Row("broker.mcp", "mcp", "Serve the tools of an agent over standard input and output (MCP)."),
     "check": Row("broker.check", "check", "Check the store of a stopped broker."),
     "verify": Row("broker.verify", "verify", "Test the broker's guarantees on this machine."),
     "compact": Row("broker.compact", "compact", "Shrink the data file of a stopped broker."),

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.process
 
 
 #: Commands that are no question to a broker, or to two of them.
-NO_QUESTION = ("serve", "work", "context", "console", "check", "compact", "access-key", "verify", "migrate")
+NO_QUESTION = ("serve", "work", "context", "console", "check", "compact", "access-key", "verify", "migrate", "mcp")
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

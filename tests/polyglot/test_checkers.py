@@ -1,4 +1,6 @@
-"""What other people's checkers say: buf about the contract, pyright about the samples of the documents."""
+"""What other people's checkers say: buf about the contract, pyright about the samples of the documents, AsyncAPI about
+the document of a worker.
+"""
 
 import json
 import shutil
@@ -6,15 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from harness.broker_process import ROOT
 from tests.prose import write_samples
+from tests.sdk.workers.documented import shop
 
 pytestmark = [pytest.mark.polyglot, pytest.mark.slow]
 
 TOOLS = ROOT / "build" / "checkers"
-PACKAGES = ("@bufbuild/buf@1.75.0", "pyright@1.1.414")
+PACKAGES = ("@bufbuild/buf@1.75.0", "pyright@1.1.414", "@asyncapi/specs@6.11.1")
 PROTO = ROOT / "proto"
 #: Samples with a package that has no types of its own: Django's `atomic` is no context manager to pyright.
 UNTYPED = {"page_django.py"}
@@ -67,3 +71,10 @@ def test_the_samples_of_the_documents_pass_pyright(tools: Path, tmp_path: Path) 
     found = [(Path(one["file"]).name, one["message"]) for one in told["generalDiagnostics"]]
     assert [(page, message) for page, message in found if page not in UNTYPED] == []
     assert told["summary"]["filesAnalyzed"] == samples
+
+
+def test_the_document_of_a_worker_is_one_of_asyncapi(tools: Path) -> None:
+    schema = json.loads((tools.parent / "@asyncapi/specs/schemas/3.0.0-without-$id.json").read_text())
+    check = jsonschema.Draft7Validator(schema)
+    assert [error.message for error in check.iter_errors(shop().asyncapi())] == []
+    assert list(check.iter_errors(shop().asyncapi() | {"channels": {"orders": {"messages": 3}}}))

@@ -85,14 +85,17 @@ def shown(name: Any) -> str:
     return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
 
 
-def certificate_names(transport: asyncio.Transport | None) -> dict[str, list[bytes]]:
-    """The names in the verified certificate of a client, as grpcio shows them; empty without one."""
+def auth_context(transport: asyncio.Transport | None) -> dict[str, list[bytes]]:
+    """What TLS tells of a client, as grpcio shows it: `transport_security_type`, and the names in its verified
+    certificate, if it has one. Empty without TLS.
+    """
     secured: Any = transport.get_extra_info("ssl_object") if transport is not None else None
     found: Any = (secured.getpeercert() if secured is not None else None) or {}
     common = [value for part in found.get("subject", ()) for name, value in part if name == "commonName"]
     others = [(kind, value) for kind, value in found.get("subjectAltName", ()) if isinstance(value, str)]
     names = {"x509_common_name": common, "x509_subject_alternative_name": [value for _, value in others]}
     names |= {f"peer_{kind.lower()}": [value for of, value in others if of == kind] for kind in ("DNS", "URI")}
+    names["transport_security_type"] = ["ssl"] if secured is not None else []
     return {kind: [value.encode() for value in values] for kind, values in names.items() if values}
 
 

@@ -60,8 +60,8 @@ class OutletOfCall(Protocol):
     write_ahead_bytes: int
 
     @property
-    def certificate_names(self) -> dict[str, list[bytes]]:
-        """The names in the client's verified certificate."""
+    def auth_context(self) -> dict[str, list[bytes]]:
+        """What TLS tells of the client."""
 
     def when_lost(self, callback: Callable[[], Any]) -> None:
         """Calls `callback` when the connection ends."""
@@ -184,9 +184,9 @@ class Call:
 
     def auth_context(self) -> dict[str, list[bytes]]:
         """The names in the client's verified certificate: `x509_common_name`, `x509_subject_alternative_name`, and of
-        the latter those of one kind, `peer_dns` and `peer_uri`. Empty without a certificate.
+        the latter those of one kind, `peer_dns` and `peer_uri`; with TLS also `transport_security_type`. Empty without.
         """
-        return self._outlet.certificate_names
+        return self._outlet.auth_context
 
     def add_done_callback(self, callback: Callable[[Call], Any]) -> None:
         """Calls `callback(call)` once the call is over, however it ends; immediately if it is already."""

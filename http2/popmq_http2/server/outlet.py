@@ -41,7 +41,7 @@ from popmq_http2.frames import (
 )
 from popmq_http2.hpack import encode
 from popmq_http2.limits import Limits
-from popmq_http2.server.addresses import certificate_names
+from popmq_http2.server.addresses import auth_context
 from popmq_http2.server.blocks import CONTENT_TYPE, KNOWN_BEGIN, KNOWN_OK, OK, STATUS_200, Blocks
 from popmq_http2.server.call import Call
 from popmq_http2.status import Code, Metadata
@@ -73,7 +73,7 @@ class Outlet:
         self._stream_window = limits.stream_window
         self.write_ahead_bytes = limits.write_ahead_bytes
         self.peer = ""
-        self._certificate_names: dict[str, list[bytes]] | None = None
+        self._auth_context: dict[str, list[bytes]] | None = None
         self._lost: list[Callable[[], Any]] | None = []
         #: Bytes of answers that were not written yet.
         self.unsent = 0
@@ -101,11 +101,11 @@ class Outlet:
             callback()
 
     @property
-    def certificate_names(self) -> dict[str, list[bytes]]:
-        """The names in the client's verified certificate, as grpcio shows them."""
-        if self._certificate_names is None:
-            self._certificate_names = certificate_names(self._transport)
-        return self._certificate_names
+    def auth_context(self) -> dict[str, list[bytes]]:
+        """What TLS tells of the client, as grpcio shows it."""
+        if self._auth_context is None:
+            self._auth_context = auth_context(self._transport)
+        return self._auth_context
 
     # ── Output ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -51,24 +51,24 @@ def converter(kind: Any) -> Callable[[bytes], Any]:
 
 def named_type(kind: Any) -> Any:
     """The type itself: without Annotated, and in place of a NewType or of an alias (`type X = …`)."""
-    while (inner := _inside(kind)) is not None:
+    while (inner := type_inside(kind)) is not None:
         kind = inner
     return kind
 
 
-def _inside(kind: Any) -> Any:
+def type_inside(kind: Any) -> Any:
     """What an Annotated, a NewType or an alias stands for; None for the type itself."""
     origin = typing.get_origin(kind)
     if origin is typing.Annotated:
         return typing.get_args(kind)[0]
     if isinstance(kind, typing.NewType):
         return kind.__supertype__
-    if _is_alias(origin):  # one with parameters
+    if is_alias(origin):  # one with parameters
         return origin.__value__[typing.get_args(kind)]
-    return kind.__value__ if _is_alias(kind) else None
+    return kind.__value__ if is_alias(kind) else None
 
 
-def _is_alias(kind: Any) -> bool:
+def is_alias(kind: Any) -> bool:
     """Python 3.11 has no class for them; that of typing_extensions has the same name."""
     return type(kind).__name__ == "TypeAliasType"
 
@@ -116,8 +116,8 @@ def checked(kind: Any, known: dict[Any, Check]) -> Check:
 
     `known`: the checks of records and aliases; one that has itself in it calls its own.
     """
-    while (inside := _inside(kind)) is not None:
-        if _is_alias(kind):
+    while (inside := type_inside(kind)) is not None:
+        if is_alias(kind):
             return _aliased(kind, inside, known)
         kind = inside
     if kind in (Any, object):
@@ -160,17 +160,18 @@ def _record(kind: Any, known: dict[Any, Check]) -> Check | None:
         convert = sys.modules["msgspec"].convert
         return _made(kind, lambda value: convert(value, kind))
     if dataclasses.is_dataclass(kind):
-        hints = _hints(kind)
+        hints = hints_of(kind)
         given = [each for each in dataclasses.fields(kind) if each.init]
         nothing = dataclasses.MISSING
         needed = {each.name for each in given if each.default is nothing and each.default_factory is nothing}
         return _fields(kind, {each.name: hints[each.name] for each in given}, needed, known)
     if typing.is_typeddict(kind):
-        return _fields(kind, _hints(kind), set(kind.__required_keys__), known)
+        return _fields(kind, hints_of(kind), set(kind.__required_keys__), known)
     return None
 
 
-def _hints(kind: Any) -> dict[str, Any]:
+def hints_of(kind: Any) -> dict[str, Any]:
+    """The types of the fields of a class. Raises TypeError for one that its module does not have."""
     try:
         return typing.get_type_hints(kind)
     except NameError as error:

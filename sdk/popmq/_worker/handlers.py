@@ -33,6 +33,7 @@ class Handler:
     is_coroutine: bool
     options: ConsumeOptions
     timeout: float | None = None
+    convert: Callable[[Delivery], Any] | None = None
 
 
 def handler_of(
@@ -62,7 +63,7 @@ def handler_of(
         raise TypeError(f"{name} is a generator function: a call would run none of it; take the `yield` out of it")
     is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
     arguments, limit = arguments_of(function, name, convert), time_limit(timeout)
-    return Handler(name, function, topic, group, concurrency, arguments, is_coroutine, options, limit)
+    return Handler(name, function, topic, group, concurrency, arguments, is_coroutine, options, limit, convert)
 
 
 def arguments_of(function: Callable[..., Any], name: str, convert: Callable[[Delivery], Any] | None) -> Arguments:
@@ -72,7 +73,7 @@ def arguments_of(function: Callable[..., Any], name: str, convert: Callable[[Del
     """
     parts: list[Callable[[Delivery], Any]] = []
     payloads = 0
-    for parameter in _needed(function, name):
+    for parameter in needed_parameters(function, name):
         kind = named_type(parameter.annotation)
         if kind is Delivery or (convert is None and kind is inspect.Parameter.empty):
             parts.append(_itself)
@@ -84,7 +85,8 @@ def arguments_of(function: Callable[..., Any], name: str, convert: Callable[[Del
     return lambda delivery: tuple([part(delivery) for part in parts])
 
 
-def _needed(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+def needed_parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+    """The parameters that a call has to fill. Raises TypeError."""
     try:
         signature = inspect.signature(function, eval_str=True)
     except NameError as error:

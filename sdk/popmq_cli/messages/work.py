@@ -91,6 +91,8 @@ class _Hopeless(click.UsageError):
     show_default=True,
     help="Address of that port, or several.",
 )
+@click.option("--asyncapi", is_flag=True, help="Print an AsyncAPI document of the handlers, and run nothing.")
+@click.option("--json", "as_json", is_flag=True, help="That document as JSON; else it is YAML.")
 @connection_options
 def work(
     target: str,
@@ -102,6 +104,8 @@ def work(
     declare: bool,
     health_port: int | None,
     health_hosts: tuple[str, ...],
+    asyncapi: bool,
+    as_json: bool,
     **given: Any,
 ) -> None:
     """Run the handlers of a popmq.Worker.
@@ -117,10 +121,11 @@ def work(
       popmq work app:worker --declare --log-format json
       popmq work app:worker --health-port 8085 --health-host 0.0.0.0
       popmq work app:worker --reload --endpoint 127.0.0.1:8081
+      popmq work app:worker --asyncapi > asyncapi.yaml
     """
     _start_log(log_level, log_format)
     inherited = os.environ.pop(PARENT, None)
-    if inherited is None and (processes > 1 or reload or health_port):
+    if inherited is None and not asyncapi and (processes > 1 or reload or health_port):
         probed = _listening(health_hosts, health_port) if health_port else []
         sys.exit(Supervisor(sys.argv[1:], processes, Path.cwd() if reload else None, probed).run())
     hopeless = HOPELESS if inherited is not None else 0
@@ -131,6 +136,9 @@ def work(
     except Exception as error:  # of the module: its own lines are enough to find it
         click.echo("".join(traceback.format_exception(error.with_traceback(_below(error)))), err=True, nl=False)
         sys.exit(hopeless + exits.REFUSED)
+    if asyncapi:
+        click.echo(_described(worker, target, as_json, given), nl=False)
+        return
     if inherited is not None:
         _end_with_parent(worker, int(inherited))
         if reports := os.environ.pop(health.REPORTS, ""):
@@ -148,6 +156,19 @@ def work(
         logging.shutdown()
         sys.stdout.flush()
         os._exit(exits.INTERRUPTED)
+
+
+def _described(worker: popmq.Worker, target: str, as_json: bool, given: dict[str, Any]) -> str:
+    """An AsyncAPI document. No broker is asked."""
+    shared: dict[str, Any] = click.get_current_context().obj or {}
+    connection = connection_of(given, shared)
+    endpoint = connection.get("endpoint") if _is_named(given, shared) or not worker.endpoint else None
+    text = json.dumps(worker.asyncapi(target, endpoint=endpoint), indent=2, ensure_ascii=False)
+    if as_json or shared.get("as_json"):
+        return text + "\n"
+    import yaml
+
+    return str(yaml.safe_dump(json.loads(text), sort_keys=False, allow_unicode=True))
 
 
 def _listening(hosts: tuple[str, ...], port: int) -> list[socket.socket]:
@@ -200,11 +221,15 @@ def _worker(target: str) -> popmq.Worker:
 def _client(worker: popmq.Worker, given: dict[str, Any]) -> popmq.AsyncClient | None:
     """A client by the options. None if no option names an endpoint; the worker's own then precedes the environment."""
     shared: dict[str, Any] = click.get_current_context().obj or {}
-    named = any(given[name] or shared.get(name) for name in CONNECTION)
     connection = connection_of(given, shared)
-    if "endpoint" not in connection or (worker.endpoint and not named):
+    if "endpoint" not in connection or (worker.endpoint and not _is_named(given, shared)):
         return None
     return popmq.AsyncClient(**connection)
+
+
+def _is_named(given: dict[str, Any], shared: dict[str, Any]) -> bool:
+    """Whether an option says how to reach the broker."""
+    return any(given[name] or shared.get(name) for name in CONNECTION)
 
 
 def _end_with_parent(worker: popmq.Worker, pipe: int) -> None:

@@ -2,7 +2,8 @@
 
 call ──▶ Authentication ──▶ CALLER (access_keys.py) ──▶ handler ──▶ Guarded: checks the caller's permissions
               ├─ a signature, else the names in the client's certificate ──▶ the key
-              ├─ no key ──▶ UNAUTHENTICATED, for any method; apache.rocketmq.v2 reports it in its own answers
+              ├─ no key ──▶ UNAUTHENTICATED, for any method; apache.rocketmq.v2 reports it in its own answers, and
+              │             triggers of KEDA may name a key (keda/proof.py)
               └─ too many calls of the key ──▶ RATE_LIMITED, in the same way
 """
 
@@ -38,9 +39,9 @@ Headers = Iterable[tuple[str, str | bytes]]
 
 
 class Authentication:
-    """`answers_itself`: the path prefix of methods that refuse by themselves, through `access_keys.caller`."""
+    """`answers_itself`: path prefixes of methods that refuse by themselves, through `access_keys.caller`."""
 
-    def __init__(self, keys: Keys, metrics: Metrics, answers_itself: str) -> None:
+    def __init__(self, keys: Keys, metrics: Metrics, answers_itself: tuple[str, ...]) -> None:
         self._keys = keys
         self._metrics = metrics
         self._answers_itself = answers_itself

@@ -34,6 +34,7 @@ from popmq_server.protocols.access.open_streams import OpenStreams
 from popmq_server.protocols.authentication import Authentication
 from popmq_server.protocols.client_calls import ClientCallsService
 from popmq_server.protocols.grpcio_transport import GrpcioTransport
+from popmq_server.protocols.keda.calls import METHODS, SCALER, ScalerCalls
 from popmq_server.protocols.key_list import KeyService
 from popmq_server.protocols.last_hour import HistoryService
 from popmq_server.protocols.native.admin import AdminService
@@ -93,7 +94,7 @@ class Server:
         the HTTP port.
         """
         self._metrics = metrics
-        authentication = Authentication(keys, metrics, f"/{SERVICE.full_name}/") if keys else None
+        authentication = Authentication(keys, metrics, (f"/{SERVICE.full_name}/", f"/{SCALER}/")) if keys else None
         limits = Limits(message_bytes=MESSAGE_BYTES, connections_per_address=connections_per_address)
         self._listening = listening or ports.Ports()
         self._transport = _transport(transport, authentication, limits, self._listening)
@@ -136,6 +137,7 @@ class Server:
             self._transport.register(f"popmq.v1.{name}", methods)
             self._services[name] = methods
         self._transport.register(SERVICE.full_name, self._rocketmq.methods())
+        self._transport.register(SCALER, self._scaler(ScalerCalls(served, clock, keys)))
         self._transport.register(HEALTH, self._health.methods())
         names = [*(f"popmq.v1.{name}" for name in _SERVICES), SERVICE.full_name, HEALTH, *REFLECTIONS]
         described = Reflection(self._streams, metrics, names, _described())
@@ -156,6 +158,27 @@ class Server:
             handle = self._stream(method.name, call) if streams else self._unary(method.name, call)
             methods[method.name] = ServedMethod(handle, method.client_streaming, method.server_streaming)
         return methods
+
+    def _scaler(self, calls: ScalerCalls) -> dict[str, ServedMethod]:
+        """The methods that KEDA calls. Its trigger may name the access key, so a caller is known by its request."""
+
+        def method(name: str, streams: bool) -> ServedMethod:
+            counted = f"keda.{name}"
+            self._metrics.watch_bugs(counted, "INTERNAL")
+            handle: Callable[..., Awaitable[object]] = (self._stream if streams else self._unary)(
+                counted, calls.call(name)
+            )
+
+            async def identified(raw: bytes, context: CallContext) -> object:
+                try:
+                    calls.identify(name, raw, context)
+                except Refused as refused:
+                    await self._refuse(counted, context, refused)
+                return await handle(raw, context)
+
+            return ServedMethod(identified, streams_out=streams)
+
+        return {name: method(name, streams) for name, streams in METHODS.items()}
 
     def _unary(self, name: str, call: Method) -> Callable[[bytes, CallContext], Awaitable[bytes | None]]:
         """Handles a unary call: times it, counts it, puts its refusal on the wire; logs a bug and answers INTERNAL.

@@ -16,7 +16,7 @@ class CallContext(Protocol):
         """The address of the client, with its kind."""
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
-        """The names in the client's certificate, by kind."""
+        """What TLS tells of the client: the names in its certificate, by kind, and that it is used."""
 
     def time_remaining(self) -> float | None:
         """Seconds until the client's deadline; None without one."""

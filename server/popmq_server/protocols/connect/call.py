@@ -17,12 +17,12 @@ class HttpCall:
         path: str,
         metadata: Metadata,
         peer: str,
-        certificate_names: dict[str, list[bytes]],
+        auth_context: dict[str, list[bytes]],
         when_lost: Callable[[Callable[[], Any]], Any],
     ) -> None:
         """`when_lost`: registers what is called when the connection ends."""
         self.path = path
-        self._metadata, self._peer, self._certificate_names = metadata, peer, certificate_names
+        self._metadata, self._peer, self._auth_context = metadata, peer, auth_context
         self._when_lost = when_lost
         self._until_s: float | None = None
         self._callbacks: list[Callable[[HttpCall], Any]] = []
@@ -40,7 +40,7 @@ class HttpCall:
         return self._peer
 
     def auth_context(self) -> dict[str, list[bytes]]:
-        return self._certificate_names
+        return self._auth_context
 
     def time_remaining(self) -> float | None:
         return None if self._until_s is None else max(0.0, self._until_s - monotonic())

@@ -17,7 +17,7 @@ import h11
 
 from popmq_http2 import Aborted, Code
 from popmq_http2.elapsed import monotonic
-from popmq_http2.server.addresses import address_of, certificate_names, shown
+from popmq_http2.server.addresses import address_of, auth_context, shown
 from popmq_http2.transports import connected
 from popmq_server.protocols.connect import password
 from popmq_server.protocols.connect.answers import Answer, error
@@ -170,7 +170,7 @@ class Http1(asyncio.Protocol):
         headers = password.proved(headers, is_private=self._is_private())
         asked = Asked(request.method.decode("latin-1"), request.target.decode("latin-1"), headers, b"")
         path = asked.target.partition("?")[0]
-        names = certificate_names(self._transport)
+        names = auth_context(self._transport)
         self._call = HttpCall(path, tuple(headers.items()), self._peer, names, self._lost.append)
         self._asked, self._held_before, self._since_s = asked, -PROGRESS_BYTES, monotonic()
         self._ready = self._port.admits(asked, self._call)

@@ -1,0 +1,1 @@
+"""Generated from proto/keda by proto/generate.py."""
