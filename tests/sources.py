@@ -19,6 +19,8 @@ PACKAGES = (
     *("server/popmq_server", "http2/popmq_http2", "remoting/popmq_remoting", "server/popmq_verify"),
     *("sdk/popmq", "sdk/popmq_cli", "sdk/popmq_console", "sdk/popmq_integrations", "spark_connector/popmq_spark"),
 )
+# The frameworks that PopMQ is integrated with: each has a package, and an extra of the same name.
+FRAMEWORKS = {path.parent.name for path in (ROOT / "sdk/popmq_integrations").glob("*/__init__.py")}
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,12 @@ import pytest
 import popmq
 from harness.broker_process import own_port
 from popmq_server.embedded_broker import EmbeddedBroker
+from tests.sources import FRAMEWORKS, ROOT
 
 # The first test builds the wheel and an environment, which pip does slowly on a slow machine.
 pytestmark = pytest.mark.timeout(1800)
 
-ROOT = Path(__file__).parents[2]
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # All that `pip install popmq` may bring.
 THIN = {"popmq", "protobuf", "googleapis-common-protos"}
@@ -150,8 +151,8 @@ def test_the_pytest_plugin_costs_a_users_tests_next_to_nothing() -> None:
 
 def test_each_extra_is_announced_and_all_of_them_is_all() -> None:
     ours = metadata.metadata("popmq")
-    parts, frameworks = {"cli", "console", "grpcio", "otel", "server", "spark"}, {"celery", "dramatiq", "taskiq"}
-    assert set(ours.get_all("Provides-Extra") or ()) == {*parts, *frameworks, "all"}
+    parts = {"cli", "console", "grpcio", "otel", "server", "spark"}
+    assert set(ours.get_all("Provides-Extra") or ()) == {*parts, *FRAMEWORKS, "all"}
     assert PROJECT["optional-dependencies"]["all"] == ["popmq[server,spark,console,otel]"]
     assert "popmq[cli,grpcio]" in PROJECT["optional-dependencies"]["server"]
 

@@ -9,9 +9,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from scripts.supply_chain import needed, pruned
-from tests.sources import ROOT
+from tests.sources import FRAMEWORKS, ROOT
 
-FRAMEWORKS = ("celery", "dramatiq", "taskiq")
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
