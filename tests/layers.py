@@ -37,7 +37,9 @@ ROOMS = {
     "popmq_console": Room("sdk", frozenset({"popmq"}), frozenset({"jinja2", "starlette", "uvicorn"})),
     # Each package of it imports its own framework; what a framework brings along counts as its own.
     "popmq_integrations": Room(
-        "sdk", frozenset({"popmq"}), frozenset({"airflow", "celery", "django", "dramatiq", "kombu", "mcp", "taskiq"})
+        "sdk",
+        frozenset({"popmq"}),
+        frozenset({"airflow", "celery", "django", "django_tasks", "dramatiq", "kombu", "mcp", "taskiq"}),
     ),
     "popmq_http2": Room("http2"),
     "popmq_remoting": Room("remoting"),

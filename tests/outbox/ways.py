@@ -3,9 +3,10 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
+
+from tests.integrations.django import project
 
 CREATE = "CREATE TABLE IF NOT EXISTS orders (number int)"
 
@@ -111,23 +112,9 @@ def core(url: str, path: Path) -> Iterator[Way]:
     engine.dispose()
 
 
-@cache
-def _configured(url: str, path: str) -> None:
-    import django
-    from django.conf import settings
-
-    where = dict(zip(("USER", "HOST", "PORT", "NAME"), __import__("re").split("[@:/]+", url)[1:], strict=True))
-    databases = {
-        "default": {"ENGINE": "django.db.backends.postgresql", **where},
-        "file": {"ENGINE": "django.db.backends.sqlite3", "NAME": path},
-    }
-    settings.configure(DATABASES=databases)
-    django.setup()
-
-
 @contextmanager
 def _django(alias: str, url: str, path: Path) -> Iterator[Way]:
-    _configured(url, str(path))
+    project.configure(postgresql=project.postgresql(url), file=project.sqlite(path))
     from django.db import connections, transaction
 
     connection = connections[alias]
@@ -143,7 +130,7 @@ def _django(alias: str, url: str, path: Path) -> Iterator[Way]:
 
 
 def django(url: str, path: Path) -> AbstractContextManager[Way]:
-    return _django("default", url, path)
+    return _django("postgresql", url, path)
 
 
 def django_on_sqlite(url: str, path: Path) -> AbstractContextManager[Way]:

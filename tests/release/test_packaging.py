@@ -150,7 +150,10 @@ def test_the_pytest_plugin_costs_a_users_tests_next_to_nothing() -> None:
 
 def test_each_extra_is_announced_and_all_of_them_is_all() -> None:
     ours = metadata.metadata("popmq")
-    parts, frameworks = {"cli", "console", "grpcio", "otel", "server", "spark"}, {"celery", "dramatiq", "taskiq"}
+    parts, frameworks = (
+        {"cli", "console", "grpcio", "otel", "server", "spark"},
+        {"celery", "django", "dramatiq", "taskiq"},
+    )
     assert set(ours.get_all("Provides-Extra") or ()) == {*parts, *frameworks, "all"}
     assert PROJECT["optional-dependencies"]["all"] == ["popmq[server,spark,console,otel]"]
     assert "popmq[cli,grpcio]" in PROJECT["optional-dependencies"]["server"]

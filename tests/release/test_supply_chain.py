@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from scripts.supply_chain import needed, pruned
 from tests.sources import ROOT
 
-FRAMEWORKS = ("celery", "dramatiq", "taskiq")
+FRAMEWORKS = ("celery", "django", "dramatiq", "taskiq")
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
