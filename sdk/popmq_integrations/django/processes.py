@@ -19,6 +19,8 @@ from popmq_integrations.django.options import Options, decides
 #: Django's priorities are -100 to 100, those of a topic 0 to 200, each a queue of its own.
 PRIORITY_OFFSET = 100
 PRIORITIES = 201
+#: Seconds in which a transaction that has ended is noticed.
+DECIDED_S = 1.0
 
 
 class Process:
@@ -49,7 +51,7 @@ class Process:
     def _send(self, topic: str, message: popmq.Message) -> None:
         alias = self._options.database
         database = connections[alias]
-        if database.connection is None or not (database.in_atomic_block or not database.autocommit):
+        if not self._in_transaction():
             self.client.send(topic, message)
         elif decides(database):
             # A savepoint: a send that raises is rolled back, also if the caller catches the error and commits.
@@ -74,8 +76,13 @@ class Process:
 
     def decided(self) -> None:
         """Waits a moment until messages of transactions that have just ended in this process are visible or gone."""
-        if self._outbox is not None:
-            self._outbox.flush(1.0)
+        if self._outbox is not None and not self._in_transaction():
+            self._outbox.flush(DECIDED_S)
+
+    def _in_transaction(self) -> bool:
+        """Whether this thread is in one. Opens no connection to find out."""
+        database = connections[self._options.database]
+        return database.connection is not None and (database.in_atomic_block or not database.autocommit)
 
     def close(self) -> None:
         """Ends what is open."""

@@ -8,8 +8,6 @@ import pytest
 
 from popmq.testing import Broker, FakeClock, Handled
 
-pytestmark = pytest.mark.slow
-
 Work = Callable[..., list[Handled]]
 
 

@@ -9,8 +9,6 @@ import pytest
 from popmq import errors
 from popmq.testing import Broker, Handled
 
-pytestmark = pytest.mark.slow
-
 Work = Callable[..., list[Handled]]
 
 
@@ -32,6 +30,8 @@ def decided() -> None:
     assert task_backends["default"].process.outbox.flush(30.0)
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 def test_a_task_exists_from_the_commit_on_and_what_was_rolled_back_never_does(
     popmq_broker: Broker, tasks: Any, work: Work
 ) -> None:

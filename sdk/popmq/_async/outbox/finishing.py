@@ -80,7 +80,11 @@ class Finishing:
             self._worker.wake()
 
     async def flush(self, seconds: float) -> bool:
-        """Waits until all are ended, at most so long; returns whether they are."""
+        """Asks about all of them now, waits until they are ended, at most so long; returns whether they are."""
+        with self._lock:
+            for sent in self._open:
+                sent.due = 0.0
+        self._worker.wake()
         return await self._idle.wait(seconds)
 
     async def stop(self) -> None:

@@ -1,11 +1,6 @@
 """Tasks of the shop."""
 
-from popmq_integrations.django import seam
-
-if seam.BaseTaskBackend.__module__.startswith("django."):
-    from django.tasks import task
-else:
-    from django_tasks import task
+from popmq_integrations.django.seam import task
 
 
 class CardRefused(Exception):
