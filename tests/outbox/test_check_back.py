@@ -123,6 +123,25 @@ def test_markers_of_messages_that_have_ended_are_deleted(
     assert [id.startswith("name ") for (id,) in rows] == [True]
 
 
+def test_the_first_message_of_a_database_may_be_sent_in_a_transaction_that_has_written_before(
+    client: popmq.Client,
+    path: Path,
+    connection: sqlite3.Connection,
+    seen: Callable[[], list[str]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The table of the outbox then begins in this transaction, and who asks before its end does not see the table."""
+    connection.execute(CREATE)
+    connection.execute("INSERT INTO orders VALUES (1)")
+    with popmq.Outbox(client, path) as outbox:
+        with outbox(connection) as box:
+            box.send(TOPIC, "one")
+        assert not outbox.flush(0.05)
+        connection.commit()
+        assert outbox.flush(30.0)
+    assert (seen(), [record for record in caplog.records if record.name == "popmq.outbox"]) == (["one"], [])
+
+
 def test_who_asks_while_the_transaction_goes_on_gets_no_answer_and_delays_nobody(
     popmq_broker: Broker,
     popmq_clock: FakeClock,

@@ -68,11 +68,12 @@ def run(backend: PopMQBackend, worker_id: str, delivery: popmq.Delivery) -> popm
         result = records.read(delivery, backend.queue_of(delivery.topic), backend.alias)
     except ValueError as error:
         raise popmq.Reject(str(error)) from error
-    records.change(result, started_at=records.now(), status=TaskResultStatus.RUNNING)
+    begun = records.now()
+    records.change(result, started_at=begun, status=TaskResultStatus.RUNNING)
     if delivery.attempt > 1:
         records.add_history(result, backend.history(result.id))
     earlier = [*result.worker_ids, *[""] * delivery.attempt][: delivery.attempt - 1]
-    records.change(result, worker_ids=[*earlier, worker_id], last_attempted_at=records.now())
+    records.change(result, worker_ids=[*earlier, worker_id], last_attempted_at=begun)
     task_started.send(type(backend), task_result=result)
     try:
         context = [TaskContext(task_result=result)] if result.task.takes_context else []

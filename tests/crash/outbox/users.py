@@ -1,6 +1,6 @@
 """Processes that send by an outbox until they are killed, each at a random moment; where each was, and how many.
 
-python -m tests.crash.outbox.users HOST:PORT DATABASE KILLS SEED       prints the counts of the places as JSON
+python -m tests.crash.outbox.users HOST:PORT DATABASE KILLS SEED [django]       prints the counts of the places as JSON
 
 This process only forks and kills: it has no threads and no client. A child tells by two bytes, which both see, where it
 is, and how many places it has passed. So a kill comes at a random place, however fast the machine is.
@@ -76,7 +76,7 @@ class User:
                         self._work(box)
             self._at(b"-")
 
-    def _work(self, box: popmq.outbox.Box) -> None:
+    def _work(self, box: Any) -> None:
         self._order(box)
         if self._chance.random() < 0.3:
             with contextlib.suppress(Stop), self._savepoint():
@@ -86,14 +86,17 @@ class User:
         if self._chance.random() < 0.2:
             raise Stop
 
-    def _order(self, box: popmq.outbox.Box) -> None:
+    def _order(self, box: Any) -> None:
         self._count += 1
         id = f"{self._name}-{self._count}"
         self._at(b"i")
         self._connection.execute(f"INSERT INTO orders VALUES ('{id}')")
         self._at(b"s")
-        box.send(TOPIC, id)
+        self._send(box, id)
         self._at(b"S")
+
+    def _send(self, box: Any, id: str) -> None:
+        box.send(TOPIC, id)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -119,14 +122,14 @@ class User:
         self._place[0:2] = place + bytes([min(self._place[1] + 1, 255)])
 
 
-def kill_one(endpoint: str, database: str, name: str, chance: random.Random) -> str:
+def kill_one(kind: type[User], endpoint: str, database: str, name: str, chance: random.Random) -> str:
     """Starts a child, and kills it while it works; where it was."""
     place, seed = mmap.mmap(-1, 2), chance.random()
     child = os.fork()
     if not child:
         signal.alarm(60)  # whatever happens to this process
         try:
-            User(endpoint, database, name, place, random.Random(seed)).run()
+            kind(endpoint, database, name, place, random.Random(seed)).run()
         finally:
             os._exit(1)
     passed, later = chance.randint(1, PASSED_MAX), chance.uniform(0, LATER_S)
@@ -140,10 +143,16 @@ def kill_one(endpoint: str, database: str, name: str, chance: random.Random) -> 
     return PLACES[place[0:1]] if os.WIFSIGNALED(status) else "failed"
 
 
-def main(endpoint: str, database: str, kills: int, seed: int) -> None:
+def main(endpoint: str, database: str, kills: int, seed: int, framework: str = "") -> None:
+    kind = User
+    if framework:  # loaded here, so that a child has it
+        from tests.crash.outbox import django_user
+
+        django_user.load(endpoint, database)
+        kind = django_user.DjangoUser
     chance, places = random.Random(seed), Counter[str]()
     for number in range(kills):
-        place = kill_one(endpoint, database, f"{seed}-{number}", chance)
+        place = kill_one(kind, endpoint, database, f"{seed}-{number}", chance)
         places[place] += 1
         if place == "failed":  # the database or the broker is away
             time.sleep(0.1)
@@ -151,4 +160,4 @@ def main(endpoint: str, database: str, kills: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), *sys.argv[5:])
