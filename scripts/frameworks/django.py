@@ -30,7 +30,7 @@ def interpreter() -> Path | None:
 
 
 def pip(*words: str) -> None:
-    command = [PYTHON, "-m", "pip", "--disable-pip-version-check", "--quiet", *words]
+    command = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--quiet", *words]
     subprocess.run(command, cwd=ROOT, check=True)
 
 
@@ -66,8 +66,8 @@ def main() -> int:
         print("frameworks: Django 6 was left out: it needs Python 3.12 or newer, on PATH or in pyenv")
         return 0
     prepare(python)
-    own = [PYTHON, "-m", "tests.integrations.django.own_tests", source()]
-    ours = [PYTHON, "-m", "pytest", "-q", "-m", "not chaos", *TESTS]
+    own = [str(PYTHON), "-m", "tests.integrations.django.own_tests", str(source())]
+    ours = [str(PYTHON), "-m", "pytest", "-q", "-m", "not chaos", *TESTS]
     codes = [subprocess.run(command, cwd=ROOT, check=False).returncode for command in (own, ours)]
     return max(map(abs, codes))
 

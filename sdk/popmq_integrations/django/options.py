@@ -16,7 +16,7 @@ from popmq.duration import Duration, seconds_of
 #: Options of a client. They reach popmq.Client and popmq.AsyncClient as they are.
 CONNECTION = ("endpoint", "access_key", "secret", "tls", "tls_ca", "client_cert", "client_key")
 #: What an outbox can ask. Another database sends after its commit.
-VENDORS = ("postgresql", "sqlite")
+VENDORS = ("mysql", "postgresql", "sqlite")
 #: A name of a topic, or of a part of one.
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 NAME_MAX = 127
@@ -98,6 +98,6 @@ def _values(place: str, options: Options) -> Iterator[checks.CheckMessage]:
         yield checks.Warning(
             f"{place}: an outbox cannot ask the database {options.database!r} ({vendor}), so tasks of a transaction "
             "are sent after its commit.",
-            hint="A process that is killed between the two loses them. PostgreSQL and SQLite in a file can be asked.",
+            hint="A process that is killed between the two loses them. PostgreSQL, MySQL and SQLite in a file can be asked.",
             id="popmq.W001",
         )

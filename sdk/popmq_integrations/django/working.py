@@ -46,8 +46,12 @@ class Connections(popmq.Middleware):
         topics = [self._backend.topic_of(queue) for queue in sorted(self._backend.queues)]
         topics = sorted({*topics, *(handler.topic for handler in worker.handlers)})
         self._backend.process.declare(*topics)
-        if decides(connections[self._backend.settings.database]):
-            self._backend.process.outbox.answer(*topics)
+        database = connections[self._backend.settings.database]
+        if decides(database):
+            outbox = self._backend.process.outbox
+            outbox.answer(*topics)
+            with outbox(database):  # makes its table, which no transaction then has to do
+                pass
 
     def before(self, delivery: popmq.Delivery) -> None:
         """Closes connections to databases that are too old or broken."""

@@ -35,7 +35,7 @@ class DjangoUser(User):
 
         from tests.integrations.django.shop.tasks import paid
 
-        self._connection = connection.cursor()
+        self._execute = connection.cursor().execute
         self._paid = paid
 
     def run(self) -> None:

@@ -13,12 +13,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pymysql
 import pytest
 
 import popmq
 from bench.peers import install
 from harness.broker_process import ROOT, BrokerProcess
+from harness.mariadb import MariaDB
 from harness.postgresql import PostgreSQL
+from popmq._outbox.libraries import mysql_of
 from tests.crash.conftest import Scale
 from tests.crash.outbox.users import CREATE, TOPIC
 
@@ -56,8 +59,30 @@ def server() -> Iterator[PostgreSQL]:
     shutil.rmtree(folder)
 
 
-@pytest.fixture(params=["postgresql", "sqlite"])
+@pytest.fixture
+def mariadb(tmp_path: Path) -> Iterator[MariaDB]:
+    """A server, which waits for the disk as it does by default."""
+    try:
+        root = install.mariadb()
+    except install.Missing as why:
+        pytest.skip(f"no MariaDB: {why}")
+    with MariaDB(root, tmp_path) as server:
+        yield server
+
+
+def ids_in(server: MariaDB) -> set[str]:
+    with pymysql.connect(**mysql_of(server.url)) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT id FROM orders")
+        return {id for (id,) in cursor.fetchall()}
+
+
+@pytest.fixture(params=["postgresql", "mysql", "sqlite"])
 def rows(request: pytest.FixtureRequest, tmp_path: Path) -> Rows:
+    if request.param == "mysql":
+        mariadb: MariaDB = request.getfixturevalue("mariadb")
+        with pymysql.connect(**mysql_of(mariadb.url)) as opened, opened.cursor() as cursor:
+            cursor.execute(CREATE)
+        return Rows(mariadb.url, lambda: ids_in(mariadb))
     if request.param == "postgresql":
         server: PostgreSQL = request.getfixturevalue("server")
         return Rows(server.url, lambda: set(server.query("SELECT id FROM orders").split()))
@@ -121,7 +146,9 @@ def told(kind: str, seed: int, places: dict[str, int], seen: int, listed: int) -
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("rows", [pytest.param("postgresql", marks=pytest.mark.smoke), "sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "rows", [pytest.param("postgresql", marks=pytest.mark.smoke), "mysql", "sqlite"], indirect=True
+)
 def test_a_message_is_seen_if_and_only_if_its_row_is_there_wherever_its_process_was_killed(
     rows: Rows, tmp_path: Path, scale: Scale, show: Callable[[str], None], request: pytest.FixtureRequest
 ) -> None:

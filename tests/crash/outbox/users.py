@@ -21,8 +21,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import psycopg
+import pymysql
 
 import popmq
+from popmq._outbox.libraries import mysql_of
 from popmq._sync import client, transaction
 from popmq._sync.background import send_gatherer
 from popmq._sync.outbox import connections, outbox
@@ -30,7 +32,7 @@ from popmq._sync.outbox import connections, outbox
 #: Imported before the fork, which a child would do in its first transaction.
 LOADED = (client, transaction, send_gatherer, connections, outbox)
 TOPIC = "orders"
-CREATE = "CREATE TABLE orders (id TEXT PRIMARY KEY)"
+CREATE = "CREATE TABLE orders (id VARCHAR(64) PRIMARY KEY)"
 #: Where a child is, by its byte. Most of a transaction's time is in the three calls that wait for a disk.
 PLACES = {
     b"-": "between",
@@ -58,10 +60,16 @@ class User:
         self._client = popmq.Client(endpoint)
         self._outbox = popmq.Outbox(self._client, database)
         self._connection: Any
+        self._execute: Any
+        if database.startswith("mysql://"):
+            self._connection = pymysql.connect(**mysql_of(database))
+            self._execute = self._connection.cursor().execute
+            return
         if "://" in database:
             self._connection = psycopg.connect(database)
         else:
             self._connection = sqlite3.connect(database, timeout=30)
+        self._execute = self._connection.execute
 
     def run(self) -> None:
         """Until it is killed."""
@@ -90,7 +98,7 @@ class User:
         self._count += 1
         id = f"{self._name}-{self._count}"
         self._at(b"i")
-        self._connection.execute(f"INSERT INTO orders VALUES ('{id}')")
+        self._execute(f"INSERT INTO orders VALUES ('{id}')")
         self._at(b"s")
         self._send(box, id)
         self._at(b"S")
@@ -112,11 +120,11 @@ class User:
 
     @contextlib.contextmanager
     def _savepoint(self) -> Iterator[None]:
-        self._connection.execute("SAVEPOINT mine")
+        self._execute("SAVEPOINT mine")
         try:
             yield
         except Stop:
-            self._connection.execute("ROLLBACK TO SAVEPOINT mine")
+            self._execute("ROLLBACK TO SAVEPOINT mine")
 
     def _at(self, place: bytes) -> None:
         self._place[0:2] = place + bytes([min(self._place[1] + 1, 255)])

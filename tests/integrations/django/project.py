@@ -31,6 +31,11 @@ def postgresql(url: str) -> dict[str, str]:
     return _server("postgresql", url)
 
 
+def mysql(url: str) -> dict[str, str]:
+    """A database of mysql://USER@HOST:PORT/NAME."""
+    return _server("mysql", url)
+
+
 def sqlite(path: object) -> dict[str, str]:
     """A database in a file."""
     return {"ENGINE": "django.db.backends.sqlite3", "NAME": str(path)}
