@@ -98,6 +98,6 @@ def _values(place: str, options: Options) -> Iterator[checks.CheckMessage]:
         yield checks.Warning(
             f"{place}: an outbox cannot ask the database {options.database!r} ({vendor}), so tasks of a transaction "
             "are sent after its commit.",
-            hint="A process that is killed between the two loses them. PostgreSQL, MySQL and SQLite in a file can be asked.",
+            hint="A process killed between the two loses them. PostgreSQL, MySQL and SQLite in a file can be asked.",
             id="popmq.W001",
         )
