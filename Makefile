@@ -253,6 +253,11 @@ dist: ## the wheel and the source archive of a release in dist/, looked at by tw
 	@rm -rf dist && build/release/bin/python -m build --quiet
 	@build/release/bin/python -m twine check --strict dist/*
 
+.PHONY: test-frameworks
+test-frameworks: setup ## the frameworks' own tests over PopMQ, each in an environment of its own (Django 6: Python 3.12)
+	@echo "test-frameworks: Django"
+	@$(BIN)/python -m scripts.frameworks.django
+
 .PHONY: polyglot
 polyglot: setup ## the examples in Node, Go, Java and Rust, against a broker; buf over the contract, pyright over samples
 	@echo "polyglot: a language without its tools is skipped (the first time Maven and Cargo fetch and compile)"

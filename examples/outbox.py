@@ -38,3 +38,4 @@ if __name__ == "__main__":
                 place_order(session, outbox, number)
             except ValueError as error:
                 print(number, error)
+    engine.dispose()

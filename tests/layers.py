@@ -40,7 +40,9 @@ ROOMS = {
     "popmq_integrations": Room(
         "sdk",
         frozenset({"popmq"}),
-        frozenset(("airflow", "celery", "django", "dramatiq", "kombu", "mcp", "mcp_types", "pydantic", "taskiq")),
+        frozenset(
+            ("airflow", "celery", "django", "django_tasks", "dramatiq", "kombu", "mcp", "mcp_types", "pydantic", "taskiq")
+        ),
     ),
     "popmq_http2": Room("http2"),
     "popmq_remoting": Room("remoting"),

@@ -2,10 +2,11 @@
 
     RocketMQ, Kafka                 Maven, their published jars (rocketmq/pom.xml, kafka/pom.xml)
     NATS, loadgen                   Go modules (nats/go.mod, bench/loadgen)
-    Redis, RabbitMQ, PostgreSQL     Debian packages, unpacked: the system does not have them, and they start no service
+    Redis, RabbitMQ, PostgreSQL,    Debian packages, unpacked: the system does not have them, and they start no service
+    MariaDB
     pgqueuer, honker, simplebroker  PyPI, into a folder that only their load programs have on their path
 
-A redis-server on the PATH and Debian's PostgreSQL, if it is installed, are used as they are.
+A redis-server on the PATH, and Debian's PostgreSQL and MariaDB, if they are installed, are used as they are.
 
 A program that cannot be installed raises Missing; the comparison then omits that broker and prints the reason.
 """
@@ -29,6 +30,8 @@ RABBITMQ = DEBIAN / "usr" / "lib" / "rabbitmq" / "lib"
 ERLANG = DEBIAN / "usr" / "lib" / "erlang"
 #: Where Debian's package has PostgreSQL, below the root of a system.
 POSTGRESQL = "usr/lib/postgresql/*/bin"
+#: And MariaDB's server.
+MARIADB = "usr/sbin/mariadbd"
 #: Durable queues that are Python libraries, in the versions that were last measured.
 LIBRARY_QUEUES = ("pgqueuer[asyncpg]==1.6.0", "honker==0.2.4", "simplebroker==8.7.2")
 #: A first install downloads some 200 MB.
@@ -145,6 +148,16 @@ def postgresql() -> Path:
             debian("postgresql")
         found = sorted(DEBIAN.glob(POSTGRESQL))
     return found[-1]
+
+
+def mariadb() -> Path:
+    """The root below which MariaDB's programs are: of the system, or of what was unpacked."""
+    for root in (Path("/"), DEBIAN):
+        if (root / MARIADB).exists():
+            return root
+    debian("mariadb-server-core")
+    debian("mariadb-client-core")
+    return DEBIAN
 
 
 def library_queues() -> Path:

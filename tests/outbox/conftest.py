@@ -10,7 +10,9 @@ import pytest
 
 import popmq
 from bench.peers import install
+from harness.mariadb import MariaDB
 from harness.postgresql import PostgreSQL
+from popmq._outbox.libraries import mysql_of
 from popmq.testing import Broker
 
 TOPIC = "orders"
@@ -65,6 +67,27 @@ def url(server: PostgreSQL) -> str:
         connection.execute("DROP TABLE IF EXISTS orders")
         connection.execute("CREATE TABLE orders (number int)")
     return server.url
+
+
+@pytest.fixture(scope="session")
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
+    """One server for all tests."""
+    try:
+        root = install.mariadb()
+    except install.Missing as why:
+        pytest.skip(f"no MariaDB: {why}")
+    with MariaDB(root, tmp_path_factory.mktemp("mariadb")) as server:
+        yield server
+
+
+@pytest.fixture
+def mysql_url(mariadb: MariaDB) -> str:
+    """A database, in which ways make an empty table of orders."""
+    import pymysql
+
+    with pymysql.connect(**mysql_of(mariadb.url)) as connection, connection.cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS orders")
+    return mariadb.url
 
 
 @pytest.fixture

@@ -29,7 +29,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=ways.BLOCKING, ids=lambda way: way.__name__)
-def way(request: pytest.FixtureRequest, url: str, path: Path) -> Iterator[Way]:
+def way(request: pytest.FixtureRequest, path: Path) -> Iterator[Way]:
+    url = request.getfixturevalue("mysql_url" if request.param in ways.MYSQL else "url")
     made: AbstractContextManager[Way] = request.param(url, path)
     with made as way:
         yield way
@@ -111,7 +112,8 @@ def test_a_savepoint_that_was_kept_ends_with_its_transaction(
 
 
 @pytest.fixture(params=ways.ASYNC, ids=lambda way: way.__name__)
-def async_way(request: pytest.FixtureRequest, url: str, tmp_path: Path) -> AbstractAsyncContextManager[AsyncWay]:
+def async_way(request: pytest.FixtureRequest, tmp_path: Path) -> AbstractAsyncContextManager[AsyncWay]:
+    url = request.getfixturevalue("mysql_url" if request.param in ways.ASYNC_MYSQL else "url")
     made: AbstractAsyncContextManager[AsyncWay] = request.param(url, tmp_path / "shop.db")
     return made
 

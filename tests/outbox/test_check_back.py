@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import pymysql
 import pytest
 
 import popmq
 from harness.postgresql import PostgreSQL
+from popmq._outbox.libraries import mysql_of
 from popmq.testing import Broker, FakeClock
 from tests.outbox.conftest import TOPIC
 from tests.outbox.ways import CREATE
@@ -21,7 +23,12 @@ pytestmark = pytest.mark.slow
 DIES = """
 import sys, popmq
 endpoint, database, when = sys.argv[1:]
-if "://" in database:
+if database.startswith("mysql://"):
+    import pymysql
+    from popmq._outbox.libraries import mysql_of
+    connection = pymysql.connect(**mysql_of(database))
+    connection.execute = connection.cursor().execute
+elif "://" in database:
     import psycopg
     connection = psycopg.connect(database)
 else:
@@ -46,8 +53,13 @@ def killed(broker: Broker, database: str, when: str) -> None:
         process.send_signal(signal.SIGKILL)
 
 
-@pytest.fixture(params=["postgresql", "sqlite"])
+@pytest.fixture(params=["postgresql", "mysql", "sqlite"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "mysql":
+        url: str = request.getfixturevalue("mysql_url")
+        with pymysql.connect(**mysql_of(url)) as opened, opened.cursor() as cursor:
+            cursor.execute(CREATE)
+        return url
     if request.param == "postgresql":
         return str(request.getfixturevalue("url"))
     path = str(tmp_path / "shop.db")
@@ -85,7 +97,11 @@ def test_a_message_of_a_killed_process_is_seen_if_its_transaction_committed(
     request: pytest.FixtureRequest,
 ) -> None:
     killed(popmq_broker, database, when)
-    if "://" in database:  # the server ends the session when it notices; until then the transaction goes on
+    if database.startswith("mysql://"):
+        with pymysql.connect(**mysql_of(database), autocommit=True) as opened, opened.cursor() as cursor:
+            while cursor.execute("SELECT * FROM information_schema.innodb_trx"):
+                pass
+    elif "://" in database:  # the server ends the session when it notices; until then the transaction goes on
         server: PostgreSQL = request.getfixturevalue("server")
         server.until("NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE state LIKE 'idle in transaction%')")
     assert (client.transactions.list(TOPIC).total, seen()) == (1, [])
@@ -121,6 +137,25 @@ def test_markers_of_messages_that_have_ended_are_deleted(
         assert outbox.flush(30.0)
     rows = connection.execute("SELECT id FROM popmq_outbox").fetchall()
     assert [id.startswith("name ") for (id,) in rows] == [True]
+
+
+def test_the_first_message_of_a_database_may_be_sent_in_a_transaction_that_has_written_before(
+    client: popmq.Client,
+    path: Path,
+    connection: sqlite3.Connection,
+    seen: Callable[[], list[str]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The table of the outbox then begins in this transaction, and who asks before its end does not see the table."""
+    connection.execute(CREATE)
+    connection.execute("INSERT INTO orders VALUES (1)")
+    with popmq.Outbox(client, path) as outbox:
+        with outbox(connection) as box:
+            box.send(TOPIC, "one")
+        assert not outbox.flush(0.05)
+        connection.commit()
+        assert outbox.flush(30.0)
+    assert (seen(), [record for record in caplog.records if record.name == "popmq.outbox"]) == (["one"], [])
 
 
 def test_who_asks_while_the_transaction_goes_on_gets_no_answer_and_delays_nobody(

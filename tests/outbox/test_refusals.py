@@ -75,8 +75,8 @@ async def test_each_client_has_its_own_outbox(popmq_broker: Broker, client: popm
 
 
 def test_another_database_is_named() -> None:
-    with pytest.raises(TypeError, match=r"not 'mysql': use an outbox table \(docs/recipes/outbox\.md\)"):
-        kind_of("mysql")
+    with pytest.raises(TypeError, match=r"not 'oracle': use an outbox table \(docs/recipes/outbox\.md\)"):
+        kind_of("oracle")
 
 
 def test_a_message_that_the_broker_refuses_leaves_the_others_to_the_transaction(

@@ -3,9 +3,12 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from tests.integrations.django import project
 
 CREATE = "CREATE TABLE IF NOT EXISTS orders (number int)"
 
@@ -111,23 +114,13 @@ def core(url: str, path: Path) -> Iterator[Way]:
     engine.dispose()
 
 
-@cache
-def _configured(url: str, path: str) -> None:
-    import django
-    from django.conf import settings
-
-    where = dict(zip(("USER", "HOST", "PORT", "NAME"), __import__("re").split("[@:/]+", url)[1:], strict=True))
-    databases = {
-        "default": {"ENGINE": "django.db.backends.postgresql", **where},
-        "file": {"ENGINE": "django.db.backends.sqlite3", "NAME": path},
-    }
-    settings.configure(DATABASES=databases)
-    django.setup()
+def _django(alias: str, url: str, path: Path) -> AbstractContextManager[Way]:
+    project.configure(postgresql=project.postgresql(url), file=project.sqlite(path))
+    return _way_of(alias)
 
 
 @contextmanager
-def _django(alias: str, url: str, path: Path) -> Iterator[Way]:
-    _configured(url, str(path))
+def _way_of(alias: str) -> Iterator[Way]:
     from django.db import connections, transaction
 
     connection = connections[alias]
@@ -143,14 +136,58 @@ def _django(alias: str, url: str, path: Path) -> Iterator[Way]:
 
 
 def django(url: str, path: Path) -> AbstractContextManager[Way]:
-    return _django("default", url, path)
+    return _django("postgresql", url, path)
 
 
 def django_on_sqlite(url: str, path: Path) -> AbstractContextManager[Way]:
     return _django("file", url, path)
 
 
-BLOCKING = (psycopg, psycopg2, sqlite3, session, session_on_sqlite, core, django, django_on_sqlite)
+@contextmanager
+def _mysql(library: str, url: str) -> Iterator[Way]:
+    from popmq._outbox.libraries import mysql_of
+
+    connection = pytest.importorskip(library).connect(**mysql_of(url))
+
+    def execute(sql: str) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(sql)
+
+    @contextmanager
+    def transaction() -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            connection.rollback()
+            raise
+        connection.commit()
+
+    execute(CREATE)
+    yield Way(connection, url, execute, transaction, by_sql(execute))
+    connection.close()
+
+
+def pymysql(url: str, path: Path) -> AbstractContextManager[Way]:
+    return _mysql("pymysql", url)
+
+
+def mysqlclient(url: str, path: Path) -> AbstractContextManager[Way]:
+    return _mysql("MySQLdb", url)
+
+
+def session_on_mysql(url: str, path: Path) -> AbstractContextManager[Way]:
+    return _session(url.replace("://", "+pymysql://"))
+
+
+def django_on_mysql(url: str, path: Path) -> AbstractContextManager[Way]:
+    pytest.importorskip("MySQLdb")
+    project.configure(mysql=project.mysql(url))
+    return _way_of("mysql")
+
+
+#: Those that are given the URL of a MariaDB.
+MYSQL = (pymysql, mysqlclient, session_on_mysql, django_on_mysql)
+BLOCKING = (*MYSQL, psycopg, psycopg2, sqlite3, session, session_on_sqlite, core, django, django_on_sqlite)
 
 
 @dataclass(frozen=True)
@@ -197,6 +234,49 @@ async def _async_session(url: str) -> AsyncIterator[AsyncWay]:
     await engine.dispose()
 
 
+def async_session_on_mysql(url: str, path: Path) -> AbstractAsyncContextManager[AsyncWay]:
+    return _async_session(url.replace("://", "+aiomysql://"))
+
+
+@asynccontextmanager
+async def aiomysql(url: str, path: Path) -> AsyncIterator[AsyncWay]:
+    import aiomysql
+
+    from popmq._outbox.libraries import mysql_of
+
+    where = mysql_of(url)
+    connection = await aiomysql.connect(db=where.pop("database"), **where)
+
+    async def execute(sql: str) -> None:
+        async with connection.cursor() as cursor:
+            await cursor.execute(sql)
+
+    @asynccontextmanager
+    async def transaction() -> AsyncIterator[None]:
+        try:
+            yield
+        except BaseException:
+            await connection.rollback()
+            raise
+        await connection.commit()
+
+    @asynccontextmanager
+    async def savepoint() -> AsyncIterator[None]:
+        await execute("SAVEPOINT mine")
+        try:
+            yield
+        except BaseException:
+            await execute("ROLLBACK TO SAVEPOINT mine")
+            raise
+
+    await execute(CREATE)
+    yield AsyncWay(connection, url, execute, transaction, savepoint)
+    connection.close()
+
+
+ASYNC_MYSQL = (aiomysql, async_session_on_mysql)
+
+
 def async_session(url: str, path: Path) -> AbstractAsyncContextManager[AsyncWay]:
     return _async_session(url.replace("://", "+asyncpg://"))
 
@@ -233,7 +313,7 @@ async def aiosqlite(url: str, path: Path) -> AsyncIterator[AsyncWay]:
         yield AsyncWay(connection, path, connection.execute, transaction, savepoint)
 
 
-ASYNC = (asyncpg, async_psycopg, async_session, async_session_on_sqlite, aiosqlite)
+ASYNC = (*ASYNC_MYSQL, asyncpg, async_psycopg, async_session, async_session_on_sqlite, aiosqlite)
 
 
 class Stop(Exception):

@@ -5,16 +5,23 @@ import os
 import re
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from popmq._outbox import postgresql, sqlite
+from popmq._outbox import mysql, postgresql, sqlite
 from popmq._outbox.verdicts import Kind, Rows
 from popmq.errors import MissingLibrary
 
-KINDS: dict[str, Kind] = {"postgresql": postgresql, "sqlite": sqlite}
+KINDS: dict[str, Kind] = {"postgresql": postgresql, "sqlite": sqlite, "mysql": mysql, "mariadb": mysql}
+#: What a message leaves a row in, until it has ended.
+MARKED = (sqlite, mysql)
 #: By the first name of the module of a class. Those of asyncio have names that say so.
-LIBRARIES = ("sqlalchemy", "django", "psycopg", "psycopg2", "asyncpg", "aiosqlite", "sqlite3")
-ASYNC = re.compile(r"sqlalchemy\.ext\.asyncio|asyncpg|aiosqlite|psycopg\.(\w+\.)*Async")
+LIBRARIES = (
+    *("sqlalchemy", "django", "psycopg", "psycopg2", "asyncpg", "aiosqlite", "sqlite3"),
+    *("pymysql", "MySQLdb", "aiomysql"),
+)
+ASYNC = re.compile(r"sqlalchemy\.ext\.asyncio|asyncpg|aiosqlite|aiomysql|psycopg\.(\w+\.)*Async")
 _URL = re.compile(r"postgres(?:ql)?(?:\+\w+)?://")
+_MYSQL_URL = re.compile(r"(?:mysql|mariadb)(?:\+\w+)?://")
 
 
 def library_of(given: object, is_async: bool) -> str:
@@ -37,7 +44,7 @@ def kind_of(name: str) -> Kind:
     """The kind of a database, by the name that its library has for it. Raises TypeError."""
     if name not in KINDS:
         raise TypeError(
-            f"an outbox knows PostgreSQL and SQLite, not {name!r}: use an outbox table (docs/recipes/outbox.md)"
+            f"an outbox knows PostgreSQL, MySQL and SQLite, not {name!r}: use an outbox table (docs/recipes/outbox.md)"
         )
     return KINDS[name]
 
@@ -48,9 +55,15 @@ def in_transaction(driver: Any) -> bool:
         return bool(driver.is_in_transaction())
     if hasattr(driver, "in_transaction"):  # sqlite3, aiosqlite
         return bool(driver.in_transaction)
+    if hasattr(driver, "get_autocommit"):  # PyMySQL, aiomysql; mysqlclient, which does not say what the server knows
+        return not driver.get_autocommit() or bool(getattr(driver, "server_status", 0) & _IN_TRANSACTION)
     if hasattr(driver, "info"):  # psycopg, psycopg2: as libpq
         return int(driver.info.transaction_status) != 0
     return not getattr(driver, "autocommit", False)  # pg8000
+
+
+#: In each answer of a MySQL.
+_IN_TRANSACTION = 1
 
 
 def tuples(rows: Iterable[Any]) -> Rows:
@@ -64,6 +77,27 @@ def url_of(database: object) -> str:
     return "postgresql://" + text.partition("://")[2] if _URL.match(text) else ""
 
 
+def mysql_of(database: object) -> dict[str, Any]:
+    """Where the URL of a MySQL leads, by the names of its libraries; empty for what is none."""
+    text = database if isinstance(database, str) else ""
+    if not _MYSQL_URL.match(text):
+        return {}
+    url = urlsplit(text)
+    given = {
+        "host": url.hostname,
+        "port": url.port,
+        "user": url.username and unquote(url.username),
+        "password": url.password and unquote(url.password),
+        "database": unquote(url.path[1:]),
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+def leaves_marker(place: str) -> bool:
+    """Whether a row is to be deleted when the message of this place has ended."""
+    return any(kind.PLACE.fullmatch(place) for kind in MARKED)
+
+
 def path_of(database: object) -> str:
     """The path of an SQLite database; "" for what is none. Raises ValueError for one that only one process can see."""
     path = os.fspath(database) if isinstance(database, (str, os.PathLike)) else ""
@@ -74,7 +108,13 @@ def path_of(database: object) -> str:
 
 def check_database(database: object, is_async: bool) -> None:
     """Raises TypeError, ValueError for what an outbox cannot open."""
-    if not (url_of(database) or path_of(database) or library_of(database, is_async) or callable(database)):
+    if not (
+        url_of(database)
+        or mysql_of(database)
+        or path_of(database)
+        or library_of(database, is_async)
+        or callable(database)
+    ):
         raise refusal(database, WANTED_DATABASE)
 
 
@@ -85,7 +125,7 @@ def one_of(*names: str) -> Any:
             return importlib.import_module(name)
         except ImportError:
             continue
-    raise MissingLibrary(f"an outbox of PostgreSQL needs {' or '.join(names)}", action=f"pip install {names[0]}")
+    raise MissingLibrary(f"an outbox of this database needs {' or '.join(names)}", action=f"pip install {names[0]}")
 
 
 def refusal(given: object, wanted: str) -> TypeError:
@@ -93,5 +133,5 @@ def refusal(given: object, wanted: str) -> TypeError:
     return TypeError(f"{given!r:.80}, of type {type(given).__name__}, is no {wanted}")
 
 
-WANTED_CONNECTION = "session or connection of SQLAlchemy, Django, psycopg, asyncpg or sqlite3"
+WANTED_CONNECTION = "session or connection of SQLAlchemy, Django, psycopg, asyncpg, PyMySQL or sqlite3"
 WANTED_DATABASE = "URL, path, engine of SQLAlchemy, connection of Django, nor a function that returns a new connection"

@@ -79,6 +79,11 @@ def ended(places: Sequence[Sequence[str]]) -> Steps[list[Verdict]]:
     return [SAID[said] for _, said in rows]
 
 
+def delete(places: Sequence[str]) -> Steps[None]:
+    """There are no markers."""
+    yield from ()
+
+
 def _question(places: Sequence[Sequence[str]]) -> str:
     asked = ", ".join(
         f"({number}, '{system}', '{since}', CAST('{outer}' AS xid8), CAST('{inner}' AS xid8))"

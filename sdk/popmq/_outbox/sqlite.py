@@ -63,10 +63,7 @@ def ended(places: Sequence[Sequence[str]]) -> Steps[list[Verdict]]:
 
 def _ended(places: Sequence[Sequence[str]]) -> Steps[list[Verdict]]:
     yield WAIT
-    names = (yield NAME) if (yield IS_THERE) else []
-    verdicts: list[Verdict] = []
-    for name, marker in places:
-        verdicts.append(ELSEWHERE if (name,) not in names else COMMITTED if (yield _find(marker)) else OPEN)
+    verdicts = yield from _looked_at(places, OPEN)
     if OPEN not in verdicts:
         return verdicts
     yield DO_NOT_WAIT
@@ -76,10 +73,22 @@ def _ended(places: Sequence[Sequence[str]]) -> Steps[list[Verdict]]:
         if not _is_locked(error):
             raise
         return verdicts
-    for number, (_, marker) in enumerate(places):
-        if verdicts[number] is OPEN:
-            verdicts[number] = COMMITTED if (yield _find(marker)) else ROLLED_BACK
+    verdicts = yield from _looked_at(places, ELSEWHERE)
     yield "ROLLBACK"
+    return [ROLLED_BACK if verdict is OPEN else verdict for verdict in verdicts]
+
+
+def _looked_at(places: Sequence[Sequence[str]], without_name: Verdict) -> Steps[list[Verdict]]:
+    """OPEN is a marker that is missing. A database has no name before the transaction that writes it has committed."""
+    names = (yield NAME) if (yield IS_THERE) else []
+    verdicts: list[Verdict] = []
+    for name, marker in places:
+        if not names:
+            verdicts.append(without_name)
+        elif (name,) not in names:
+            verdicts.append(ELSEWHERE)
+        else:
+            verdicts.append(COMMITTED if (yield _find(marker)) else OPEN)
     return verdicts
 
 

@@ -65,6 +65,9 @@ class Kind(Protocol):
     def ended(self, places: Sequence[Sequence[str]]) -> Steps[list[Verdict]]:
         """How they ended; each is the groups of PLACE."""
 
+    def delete(self, places: Sequence[str]) -> Steps[None]:
+        """Deletes the markers of messages that have ended."""
+
 
 def ended(kind: Kind, texts: Sequence[str]) -> Steps[list[Verdict]]:
     """The verdict for each place, in order. One that is not of this kind of database is ELSEWHERE."""

@@ -13,16 +13,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pymysql
 import pytest
 
 import popmq
 from bench.peers import install
 from harness.broker_process import ROOT, BrokerProcess
+from harness.mariadb import MariaDB
 from harness.postgresql import PostgreSQL
+from popmq._outbox.libraries import mysql_of
 from tests.crash.conftest import Scale
 from tests.crash.outbox.users import CREATE, TOPIC
 
 GIVE_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+#: Where the tasks of Django are: those without a priority in the middle queue.
+TASKS, NO_PRIORITY = "django-default", 100
 #: Seconds in which the broker has asked about each half message that is left: twice, some of them.
 DECIDED_S = 120.0
 #: And in which it gives up those that nobody can decide: 15 check-backs, every 30 s.
@@ -54,8 +59,30 @@ def server() -> Iterator[PostgreSQL]:
     shutil.rmtree(folder)
 
 
-@pytest.fixture(params=[pytest.param("postgresql", marks=pytest.mark.smoke), "sqlite"])
+@pytest.fixture
+def mariadb(tmp_path: Path) -> Iterator[MariaDB]:
+    """A server, which waits for the disk as it does by default."""
+    try:
+        root = install.mariadb()
+    except install.Missing as why:
+        pytest.skip(f"no MariaDB: {why}")
+    with MariaDB(root, tmp_path) as server:
+        yield server
+
+
+def ids_in(server: MariaDB) -> set[str]:
+    with pymysql.connect(**mysql_of(server.url)) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT id FROM orders")
+        return {id for (id,) in cursor.fetchall()}
+
+
+@pytest.fixture(params=["postgresql", "mysql", "sqlite"])
 def rows(request: pytest.FixtureRequest, tmp_path: Path) -> Rows:
+    if request.param == "mysql":
+        mariadb: MariaDB = request.getfixturevalue("mariadb")
+        with pymysql.connect(**mysql_of(mariadb.url)) as opened, opened.cursor() as cursor:
+            cursor.execute(CREATE)
+        return Rows(mariadb.url, lambda: ids_in(mariadb))
     if request.param == "postgresql":
         server: PostgreSQL = request.getfixturevalue("server")
         return Rows(server.url, lambda: set(server.query("SELECT id FROM orders").split()))
@@ -73,9 +100,9 @@ def rows(request: pytest.FixtureRequest, tmp_path: Path) -> Rows:
     return Rows(str(path), ids)
 
 
-def started(broker: BrokerProcess, database: str, kills: int, seed: int) -> "subprocess.Popen[str]":
+def started(broker: BrokerProcess, database: str, kills: int, seed: int, *kind: str) -> "subprocess.Popen[str]":
     """A process that starts users and kills them."""
-    words = [broker.endpoint, database, str(kills), str(seed)]
+    words = [broker.endpoint, database, str(kills), str(seed), *kind]
     return subprocess.Popen(
         [sys.executable, "-m", "tests.crash.outbox.users", *words],
         cwd=ROOT,
@@ -85,19 +112,19 @@ def started(broker: BrokerProcess, database: str, kills: int, seed: int) -> "sub
     )
 
 
-def messages(client: popmq.Client, topic: str) -> Counter[str]:
-    """How often each text is in a topic."""
+def messages(client: popmq.Client, topic: str, queue: int = 0) -> Counter[str]:
+    """How often each text is in a queue of a topic."""
     found, offset = Counter[str](), 0
-    while (page := client.messages.browse(topic, 0, offset, 4096)).deliveries:
+    while (page := client.messages.browse(topic, queue, offset, 4096)).deliveries:
         found.update(one.text() for one in page.deliveries)
         offset = page.next_offset
     return found
 
 
-def wait_until_decided(client: popmq.Client, seconds: float) -> int:
+def wait_until_decided(client: popmq.Client, seconds: float, topic: str = TOPIC) -> int:
     """How many half messages are left after so long; 0 as soon as there are none."""
     until = time.monotonic() + seconds
-    while (left := client.transactions.list(TOPIC).total) and time.monotonic() < until:
+    while (left := client.transactions.list(topic).total) and time.monotonic() < until:
         time.sleep(0.2)
     return left
 
@@ -119,6 +146,9 @@ def told(kind: str, seed: int, places: dict[str, int], seen: int, listed: int) -
 
 
 @pytest.mark.chaos
+@pytest.mark.parametrize(
+    "rows", [pytest.param("postgresql", marks=pytest.mark.smoke), "mysql", "sqlite"], indirect=True
+)
 def test_a_message_is_seen_if_and_only_if_its_row_is_there_wherever_its_process_was_killed(
     rows: Rows, tmp_path: Path, scale: Scale, show: Callable[[str], None], request: pytest.FixtureRequest
 ) -> None:
@@ -132,6 +162,26 @@ def test_a_message_is_seen_if_and_only_if_its_row_is_there_wherever_its_process_
             left = wait_until_decided(client, DECIDED_S)
         seen, ids = messages(client, TOPIC), rows.ids()
     line = told(request.node.callspec.id, scale.seed, places, len(seen), left)
+    show(line)
+    assert (compared(ids, seen, set()), left) == ([], 0), line
+    assert (sum(places.values()), places.get("failed", 0), len(seen) > kills // 2) == (kills, 0, True), line
+
+
+@pytest.mark.chaos
+def test_a_task_of_django_exists_if_and_only_if_its_row_does_wherever_its_process_was_killed(
+    rows: Rows, tmp_path: Path, scale: Scale, show: Callable[[str], None], request: pytest.FixtureRequest
+) -> None:
+    kills = scale.pick(short=30, whole=int(os.environ.get("POPMQ_KILLS", "5000")))
+    with BrokerProcess(tmp_path / "broker") as broker, popmq.Client(broker.endpoint) as client:
+        client.topics.create(TASKS, queues=201, type="PRIORITY")
+        with popmq.Outbox(client, rows.database) as outbox:
+            outbox.answer(TASKS)
+            with started(broker, rows.database, kills, scale.seed, "django") as users:
+                places = json.loads(users.communicate()[0])
+            left = wait_until_decided(client, DECIDED_S, TASKS)
+        queue = messages(client, TASKS, NO_PRIORITY)
+        seen, ids = Counter({json.loads(text)["args"][0]: count for text, count in queue.items()}), rows.ids()
+    line = told(f"django on {request.node.callspec.id}", scale.seed, places, len(seen), left)
     show(line)
     assert (compared(ids, seen, set()), left) == ([], 0), line
     assert (sum(places.values()), places.get("failed", 0), len(seen) > kills // 2) == (kills, 0, True), line

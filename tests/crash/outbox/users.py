@@ -1,6 +1,6 @@
 """Processes that send by an outbox until they are killed, each at a random moment; where each was, and how many.
 
-python -m tests.crash.outbox.users HOST:PORT DATABASE KILLS SEED       prints the counts of the places as JSON
+python -m tests.crash.outbox.users HOST:PORT DATABASE KILLS SEED [django]       prints the counts of the places as JSON
 
 This process only forks and kills: it has no threads and no client. A child tells by two bytes, which both see, where it
 is, and how many places it has passed. So a kill comes at a random place, however fast the machine is.
@@ -21,8 +21,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import psycopg
+import pymysql
 
 import popmq
+from popmq._outbox.libraries import mysql_of
 from popmq._sync import client, transaction
 from popmq._sync.background import send_gatherer
 from popmq._sync.outbox import connections, outbox
@@ -30,7 +32,7 @@ from popmq._sync.outbox import connections, outbox
 #: Imported before the fork, which a child would do in its first transaction.
 LOADED = (client, transaction, send_gatherer, connections, outbox)
 TOPIC = "orders"
-CREATE = "CREATE TABLE orders (id TEXT PRIMARY KEY)"
+CREATE = "CREATE TABLE orders (id VARCHAR(64) PRIMARY KEY)"
 #: Where a child is, by its byte. Most of a transaction's time is in the three calls that wait for a disk.
 PLACES = {
     b"-": "between",
@@ -58,10 +60,16 @@ class User:
         self._client = popmq.Client(endpoint)
         self._outbox = popmq.Outbox(self._client, database)
         self._connection: Any
+        self._execute: Any
+        if database.startswith("mysql://"):
+            self._connection = pymysql.connect(**mysql_of(database))
+            self._execute = self._connection.cursor().execute
+            return
         if "://" in database:
             self._connection = psycopg.connect(database)
         else:
             self._connection = sqlite3.connect(database, timeout=30)
+        self._execute = self._connection.execute
 
     def run(self) -> None:
         """Until it is killed."""
@@ -76,7 +84,7 @@ class User:
                         self._work(box)
             self._at(b"-")
 
-    def _work(self, box: popmq.outbox.Box) -> None:
+    def _work(self, box: Any) -> None:
         self._order(box)
         if self._chance.random() < 0.3:
             with contextlib.suppress(Stop), self._savepoint():
@@ -86,14 +94,17 @@ class User:
         if self._chance.random() < 0.2:
             raise Stop
 
-    def _order(self, box: popmq.outbox.Box) -> None:
+    def _order(self, box: Any) -> None:
         self._count += 1
         id = f"{self._name}-{self._count}"
         self._at(b"i")
-        self._connection.execute(f"INSERT INTO orders VALUES ('{id}')")
+        self._execute(f"INSERT INTO orders VALUES ('{id}')")
         self._at(b"s")
-        box.send(TOPIC, id)
+        self._send(box, id)
         self._at(b"S")
+
+    def _send(self, box: Any, id: str) -> None:
+        box.send(TOPIC, id)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -109,24 +120,24 @@ class User:
 
     @contextlib.contextmanager
     def _savepoint(self) -> Iterator[None]:
-        self._connection.execute("SAVEPOINT mine")
+        self._execute("SAVEPOINT mine")
         try:
             yield
         except Stop:
-            self._connection.execute("ROLLBACK TO SAVEPOINT mine")
+            self._execute("ROLLBACK TO SAVEPOINT mine")
 
     def _at(self, place: bytes) -> None:
         self._place[0:2] = place + bytes([min(self._place[1] + 1, 255)])
 
 
-def kill_one(endpoint: str, database: str, name: str, chance: random.Random) -> str:
+def kill_one(kind: type[User], endpoint: str, database: str, name: str, chance: random.Random) -> str:
     """Starts a child, and kills it while it works; where it was."""
     place, seed = mmap.mmap(-1, 2), chance.random()
     child = os.fork()
     if not child:
         signal.alarm(60)  # whatever happens to this process
         try:
-            User(endpoint, database, name, place, random.Random(seed)).run()
+            kind(endpoint, database, name, place, random.Random(seed)).run()
         finally:
             os._exit(1)
     passed, later = chance.randint(1, PASSED_MAX), chance.uniform(0, LATER_S)
@@ -140,10 +151,16 @@ def kill_one(endpoint: str, database: str, name: str, chance: random.Random) -> 
     return PLACES[place[0:1]] if os.WIFSIGNALED(status) else "failed"
 
 
-def main(endpoint: str, database: str, kills: int, seed: int) -> None:
+def main(endpoint: str, database: str, kills: int, seed: int, framework: str = "") -> None:
+    kind = User
+    if framework:  # loaded here, so that a child has it
+        from tests.crash.outbox import django_user
+
+        django_user.load(endpoint, database)
+        kind = django_user.DjangoUser
     chance, places = random.Random(seed), Counter[str]()
     for number in range(kills):
-        place = kill_one(endpoint, database, f"{seed}-{number}", chance)
+        place = kill_one(kind, endpoint, database, f"{seed}-{number}", chance)
         places[place] += 1
         if place == "failed":  # the database or the broker is away
             time.sleep(0.1)
@@ -151,4 +168,4 @@ def main(endpoint: str, database: str, kills: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), *sys.argv[5:])

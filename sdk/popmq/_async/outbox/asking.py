@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from popmq._async.concurrency import Mutex, finished
 from popmq._async.outbox.connections import Reached, connect
-from popmq._outbox import sqlite, verdicts
+from popmq._outbox import verdicts
 from popmq._outbox.verdicts import Kind, Steps, Verdict
 from popmq.errors import ClientClosed
 
@@ -36,7 +36,7 @@ class Asking:
 
     async def delete(self, places: Sequence[str]) -> None:
         """Deletes the markers of messages that have ended."""
-        await self._run(lambda _: sqlite.delete(places))
+        await self._run(lambda kind: kind.delete(places))
 
     async def close(self) -> None:
         """Closes the connection, for good: the client may still be asked by the broker."""

@@ -53,6 +53,8 @@ async def reach(given: Any) -> Reached:
         case "psycopg":
             cursor = partial(given.cursor, row_factory=libraries.one_of("psycopg.rows").tuple_row)
             return Reached(kind_of("postgresql"), partial(_by_psycopg, cursor), driver, given.close)
+        case "aiomysql":
+            return Reached(kind_of("mysql"), partial(_by_aiomysql, given), driver, given.close)
         case "aiosqlite":
             return Reached(kind_of("sqlite"), partial(_by_aiosqlite, given), driver, given.close)
         case "sqlite3":
@@ -67,6 +69,9 @@ async def connect(database: Any) -> Reached:
         if library.__name__ == "asyncpg":
             return await reach(await library.connect(url))
         return await reach(await library.AsyncConnection.connect(url, autocommit=True))
+    if where := libraries.mysql_of(database):
+        where["db"] = where.pop("database", None)
+        return await reach(await libraries.one_of("aiomysql").connect(**where, autocommit=True))
     if path := libraries.path_of(database):
         return await reach(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
     if libraries.library_of(database, is_async=True) == "sqlalchemy":
@@ -98,6 +103,12 @@ async def _by_psycopg(cursor: Callable[[], Any], sql: str) -> Rows:
     async with cursor() as opened:
         await opened.execute(sql)
         return tuples(await opened.fetchall()) if opened.description else []
+
+
+async def _by_aiomysql(connection: Any, sql: str) -> Rows:
+    async with connection.cursor() as cursor:
+        await cursor.execute(sql)
+        return tuples(await cursor.fetchall()) if cursor.description else []
 
 
 async def _by_aiosqlite(connection: Any, sql: str) -> Rows:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from popmq._async.concurrency import BackgroundLoop, Event, Lock
 from popmq._async.outbox.asking import Asking
-from popmq._outbox import sqlite
+from popmq._outbox.libraries import leaves_marker
 from popmq._outbox.verdicts import Verdict
 from popmq.errors import PartlyRefused, PopMQError, TransactionNotFound, TryLater
 from popmq_http2.elapsed import monotonic
@@ -80,7 +80,11 @@ class Finishing:
             self._worker.wake()
 
     async def flush(self, seconds: float) -> bool:
-        """Waits until all are ended, at most so long; returns whether they are."""
+        """Asks about all of them now, waits until they are ended, at most so long; returns whether they are."""
+        with self._lock:
+            for sent in self._open:
+                sent.due = 0.0
+        self._worker.wake()
         return await self._idle.wait(seconds)
 
     async def stop(self) -> None:
@@ -141,7 +145,7 @@ class Finishing:
             elif errors:
                 log.error("the outbox could not %s messages of %s: %s", resolution, sent.topic, errors[0])
             else:
-                self._markers += [sent.place] * bool(sqlite.PLACE.fullmatch(sent.place))
+                self._markers += [sent.place] * leaves_marker(sent.place)
 
     async def _redrive(self, sent: Sent) -> None:
         """The transaction committed after the broker had given its messages up."""

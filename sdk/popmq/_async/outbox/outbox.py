@@ -14,7 +14,7 @@ from popmq._async.outbox.asking import Asking
 from popmq._async.outbox.connections import check_database, reach
 from popmq._async.outbox.finishing import Finishing, Sent
 from popmq._calls import send_calls
-from popmq._outbox import sqlite
+from popmq._outbox.libraries import leaves_marker
 from popmq._outbox.verdicts import PROPERTY
 from popmq.duration import Duration, seconds_of
 from popmq.errors import ClientClosed, OutsideTransaction, PartlyRefused, TopicNotFound
@@ -36,8 +36,8 @@ class AsyncOutbox:
         async with outbox(session) as box:           # in a transaction of the session
             await box.send("orders", "paid")
 
-    `database` is asked how transactions ended, on a connection of its own: "postgresql://…", the path of an SQLite
-    file, an engine of SQLAlchemy, a connection of Django (its alias counts), or a function that returns a new
+    `database` is asked how transactions ended, on a connection of its own: "postgresql://…", "mysql://…", the path of
+    an SQLite file, an engine of SQLAlchemy, a connection of Django (its alias counts), or a function that returns a new
     connection in autocommit. Make it after a fork, as the client. Raises TypeError, and ValueError for an SQLite
     database in memory.
     """
@@ -128,7 +128,7 @@ class AsyncOutbox:
             return None
         if verdict.resolution is None and not verdict.is_open:
             log.warning("message %s of %s is not decided: %s", check.message.message_id, check.topic, verdict.reason)
-        if verdict.resolution == "commit" and sqlite.PLACE.fullmatch(place):  # the answer may be lost: end it, then
+        if verdict.resolution == "commit" and leaves_marker(place):  # the answer may be lost: end it, then
             receipt = SendReceipt(check.message.message_id, -1, -1, transaction_id=check.transaction_id)
             self._finishing.add([Sent(check.topic, place, [receipt])])  # delete its marker
         return verdict.resolution

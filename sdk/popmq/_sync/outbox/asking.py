@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from popmq._outbox import sqlite, verdicts
+from popmq._outbox import verdicts
 from popmq._outbox.verdicts import Kind, Steps, Verdict
 from popmq._sync.concurrency import Mutex, finished
 from popmq._sync.outbox.connections import Reached, connect
@@ -37,7 +37,7 @@ class Asking:
 
     def delete(self, places: Sequence[str]) -> None:
         """Deletes the markers of messages that have ended."""
-        self._run(lambda _: sqlite.delete(places))
+        self._run(lambda kind: kind.delete(places))
 
     def close(self) -> None:
         """Closes the connection, for good: the client may still be asked by the broker."""

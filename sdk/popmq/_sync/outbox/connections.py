@@ -57,6 +57,8 @@ def reach(given: Any) -> Reached:
             return Reached(kind_of("postgresql"), _by(cursor), driver, given.close)
         case "psycopg2":
             return Reached(kind_of("postgresql"), _by(given.cursor), driver, given.close)
+        case "pymysql" | "MySQLdb":
+            return Reached(kind_of("mysql"), _by(given.cursor), driver, given.close)
         case "sqlite3":
             return Reached(kind_of("sqlite"), _by(given.cursor), driver, given.close)
     raise libraries.refusal(given, libraries.WANTED_CONNECTION)
@@ -69,6 +71,8 @@ def connect(database: Any) -> Reached:
         connection = psycopg.connect(url)
         connection.autocommit = True
         return reach(connection)
+    if where := libraries.mysql_of(database):
+        return reach(libraries.one_of("pymysql", "MySQLdb").connect(**where, autocommit=True))
     if path := libraries.path_of(database):
         return reach(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
     library = libraries.library_of(database, is_async=False)

@@ -11,7 +11,7 @@ from typing import Any, Self, overload
 
 from popmq import message as _message
 from popmq._calls import send_calls
-from popmq._outbox import sqlite
+from popmq._outbox.libraries import leaves_marker
 from popmq._outbox.verdicts import PROPERTY
 from popmq._sync.concurrency import at_exit
 from popmq._sync.outbox.asking import Asking
@@ -37,8 +37,8 @@ class Outbox:
         with outbox(session) as box:           # in a transaction of the session
             box.send("orders", "paid")
 
-    `database` is asked how transactions ended, on a connection of its own: "postgresql://…", the path of an SQLite
-    file, an engine of SQLAlchemy, a connection of Django (its alias counts), or a function that returns a new
+    `database` is asked how transactions ended, on a connection of its own: "postgresql://…", "mysql://…", the path of
+    an SQLite file, an engine of SQLAlchemy, a connection of Django (its alias counts), or a function that returns a new
     connection in autocommit. Make it after a fork, as the client. Raises TypeError, and ValueError for an SQLite
     database in memory.
     """
@@ -127,7 +127,7 @@ class Outbox:
             return None
         if verdict.resolution is None and not verdict.is_open:
             log.warning("message %s of %s is not decided: %s", check.message.message_id, check.topic, verdict.reason)
-        if verdict.resolution == "commit" and sqlite.PLACE.fullmatch(place):  # the answer may be lost: end it, then
+        if verdict.resolution == "commit" and leaves_marker(place):  # the answer may be lost: end it, then
             receipt = SendReceipt(check.message.message_id, -1, -1, transaction_id=check.transaction_id)
             self._finishing.add([Sent(check.topic, place, [receipt])])  # delete its marker
         return verdict.resolution

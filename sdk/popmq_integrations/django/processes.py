@@ -1,0 +1,129 @@
+"""The client and the outbox of this process, for each backend: Django makes a backend for each thread and task.
+
+A process that forks after it has used a backend, as servers do, makes both anew: a client does not work after a fork.
+"""
+
+import os
+import threading
+from functools import partial
+from typing import Any
+
+from django.core.signals import setting_changed
+from django.db import connections, transaction
+from django.dispatch import receiver
+
+import popmq
+from popmq import errors
+from popmq_integrations.django.options import Options, decides
+
+#: Django's priorities are -100 to 100, those of a topic 0 to 200, each a queue of its own.
+PRIORITY_OFFSET = 100
+PRIORITIES = 201
+#: Seconds in which a transaction that has ended is noticed.
+DECIDED_S = 1.0
+
+
+class Process:
+    """What the threads of one process share."""
+
+    def __init__(self, connection: dict[str, Any], options: Options) -> None:
+        self.client = popmq.Client(**connection)
+        self._options = options
+        self._lock = threading.Lock()
+        self._outbox: popmq.Outbox | None = None
+
+    @property
+    def outbox(self) -> popmq.Outbox:
+        """Of the database whose transactions decide."""
+        with self._lock:
+            if self._outbox is None:
+                self._outbox = popmq.Outbox(self.client, connections[self._options.database])
+            return self._outbox
+
+    def send(self, topic: str, message: popmq.Message) -> None:
+        """Sends in the transaction of this thread, if there is one; creates the topic if it is missing."""
+        try:
+            self._send(topic, message)
+        except errors.TopicNotFound:
+            self.declare(topic)
+            self._send(topic, message)
+
+    def _send(self, topic: str, message: popmq.Message) -> None:
+        alias = self._options.database
+        database = connections[alias]
+        if not self._in_transaction():
+            self.client.send(topic, message)
+        elif decides(database):
+            # A savepoint: a send that raises is rolled back, also if the caller catches the error and commits.
+            with transaction.atomic(using=alias), self.outbox(database) as box:
+                box.send(topic, message)
+        else:
+            transaction.on_commit(partial(self.client.send, topic, message), using=alias)
+
+    def declare(self, *topics: str) -> None:
+        """Creates the topics and the group that are not there. Raises PermissionDenied for a key that may not."""
+        for topic in topics:
+            try:
+                self.client.topics.create(topic, queues=PRIORITIES, type="PRIORITY")
+            except errors.AlreadyExists:  # as its operator wants it
+                continue
+        group, keep = self._options.group, self._options.results_keep
+        try:
+            self.client.groups.create(group, results_keep=keep)
+        except errors.AlreadyExists:
+            if not self.client.groups.get(group).results_keep:
+                self.client.groups.update(group, results_keep=keep)
+
+    def decided(self) -> None:
+        """Waits a moment until messages of transactions that have just ended in this process are visible or gone."""
+        if self._outbox is not None and not self._in_transaction():
+            self._outbox.flush(DECIDED_S)
+
+    def _in_transaction(self) -> bool:
+        """Whether this thread is in one. Opens no connection to find out."""
+        database = connections[self._options.database]
+        return database.connection is not None and (database.in_atomic_block or not database.autocommit)
+
+    def close(self) -> None:
+        """Ends what is open."""
+        if self._outbox is not None:
+            self._outbox.close()
+        self.client.close()
+
+
+_lock = threading.Lock()
+_processes: dict[str, Process] = {}
+_before_fork: list[dict[str, Process]] = []  # kept: their ends are not for a child
+
+
+def process_of(connection: dict[str, Any], options: Options) -> Process:
+    """The one of these settings. Raises InvalidField."""
+    name = repr((sorted(connection.items()), options))
+    with _lock:
+        if name not in _processes:
+            _processes[name] = Process(connection, options)
+        return _processes[name]
+
+
+def close_all() -> None:
+    """Closes all clients; the next call of a backend makes new ones."""
+    global _processes
+    with _lock:
+        ended, _processes = _processes, {}
+    for process in ended.values():
+        process.close()
+
+
+@receiver(setting_changed)  # type: ignore[untyped-decorator]  # Django has no types
+def _settings_changed(*, setting: str, **_: Any) -> None:
+    if setting in ("TASKS", "DATABASES"):
+        close_all()
+
+
+def _after_fork() -> None:
+    global _processes, _lock
+    _before_fork.append(_processes)
+    _processes, _lock = {}, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
