@@ -24,6 +24,8 @@ from popmq_integrations.dramatiq.results import PopMQBackend
 _TAG = re.compile(r"[A-Za-z0-9_.:\-]{1,64}\Z")
 #: The highest `broker_priority`: one queue for each.
 PRIORITY_MAX = 1023
+#: Messages that all workers of a queue may have in hand together: enough for a thousand workers that prefetch 100.
+IN_FLIGHT_MAX = 100_000
 
 
 class PopMQBroker(Broker):
@@ -60,7 +62,11 @@ class PopMQBroker(Broker):
         self.queues: set[str] = set()
         self.namespace = namespace
         self.max_priority = max_priority
-        self._group: dict[str, Any] = {"invisible": invisible, "max_attempts": max_attempts}
+        self._group: dict[str, Any] = {
+            "invisible": invisible,
+            "max_attempts": max_attempts,
+            "in_flight_max": IN_FLIGHT_MAX,
+        }
         self._retention = Retention(keep=keep)
         self._client = ClientOfProcess(endpoint, **client_options)
         self._made: set[str] = set()
@@ -119,7 +125,8 @@ class PopMQBroker(Broker):
     def _topic_settings(self) -> dict[str, Any]:
         if self.max_priority:
             return {"type": "PRIORITY", "queues": self.max_priority + 1, "retention": self._retention}
-        return {"type": "DELAY", "retention": self._retention}
+        # One queue: workers begin messages in the order in which they were sent, as with a list of Redis.
+        return {"type": "DELAY", "queues": 1, "retention": self._retention}
 
     # ── Messages ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -206,14 +213,13 @@ class PopMQBroker(Broker):
         """(ready or in hand, delayed, dead letters) of a queue."""
         topic = self.topic_of(queue_name)
         try:
-            stats = self.client.broker.stats(topic)
+            # One call, so that no message is missed on its way from one number to another; and one that knows what a
+            # group would get which has not read the topic yet.
+            group = self.client.wait_available(topic, topic, min_ready=0).stats
         except (popmq.errors.TopicNotFound, popmq.errors.GroupNotFound):
             return 0, 0, 0
-        delayed = sum(each.delayed or 0 for each in stats.topics)
-        # Of a group that has not read the topic yet, only this call knows what it would get.
-        group = self.client.wait_available(topic, topic, min_ready=0).stats
         undone = group.ready + (group.in_flight or 0) + group.retry + (group.backoff or 0)
-        return undone, delayed, group.dead
+        return undone, group.delayed or 0, group.dead
 
     def join(self, queue_name: str, *, interval: int = 100, timeout: int | None = None) -> None:
         """Waits until all messages of a queue are done, also delayed ones; looks every `interval` milliseconds.
