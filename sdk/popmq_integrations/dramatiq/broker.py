@@ -39,7 +39,7 @@ class PopMQBroker(Broker):
     keeps its settings. Nothing connects before.
 
     `max_priority`: messages may have the option `broker_priority`, from 0 to this number; higher ones come first.
-    `invisible`: after how long a message of a worker that was killed is delivered again. `max_attempts`: how many
+    `invisible_time`: after how long a message of a worker that was killed is delivered again. `max_attempts`: how many
     workers may die of one message before it is a dead letter (what actors raise is counted by Dramatiq's Retries).
     `keep`: how long messages stay readable after they are done. `client_options`: as of popmq.Client.
     """
@@ -51,7 +51,7 @@ class PopMQBroker(Broker):
         middleware: list[Middleware] | None = None,
         namespace: str = "dramatiq",
         max_priority: int | None = None,
-        invisible: Duration = "30s",
+        invisible_time: Duration = "30s",
         max_attempts: int = 17,
         keep: Duration = "1h",
         **client_options: Any,
@@ -63,7 +63,7 @@ class PopMQBroker(Broker):
         self.namespace = namespace
         self.max_priority = max_priority
         self._group: dict[str, Any] = {
-            "invisible": invisible,
+            "invisible": invisible_time,
             "max_attempts": max_attempts,
             "in_flight_max": IN_FLIGHT_MAX,
         }

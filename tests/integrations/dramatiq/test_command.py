@@ -20,7 +20,7 @@ APP = """
     from dramatiq.results import Results
     from popmq_integrations.dramatiq import PopMQBackend, PopMQBroker
 
-    broker = PopMQBroker(invisible="1s")
+    broker = PopMQBroker(invisible_time="1s")
     broker.add_middleware(Results(backend=PopMQBackend()))
     dramatiq.set_broker(broker)
 
@@ -39,7 +39,7 @@ APP = """
 
 @pytest.fixture
 def sender(popmq_broker: Broker) -> PopMQBroker:
-    broker = PopMQBroker(popmq_broker.endpoint, invisible="1s")
+    broker = PopMQBroker(popmq_broker.endpoint, invisible_time="1s")
     broker.add_middleware(Results(backend=PopMQBackend(popmq_broker.endpoint)))
     dramatiq.set_broker(broker)
     return broker
