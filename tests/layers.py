@@ -110,8 +110,8 @@ FLOORS = {
         "_given _runtime config outcome",
         *("duration", "errors"),
     ),
-    # None knows of another.
-    "popmq_integrations": ("airflow celery django dramatiq mcp taskiq",),
+    # No framework's package knows of another; below are what they share.
+    "popmq_integrations": ("airflow celery django dramatiq mcp taskiq", "clients reasons results"),
     "popmq_http2": (
         "client server",
         "deadlines frame_reader inbox transports",

@@ -85,6 +85,14 @@ def test_each_occurrence_is_a_message_with_an_id_of_its_own_and_its_time(rig: Ri
     assert times(rig) == ["01-05T08:30", "01-06T08:30"]
 
 
+def test_an_occurrence_has_one_id_which_what_reads_only_the_first_one_sees(rig: Rig) -> None:
+    schedule(rig)
+    rig.advance(HOUR)
+    (row,) = rig.browse("t").rows
+    assert row[0].startswith(b"\x0a\x16s@2026-01-05T01:00:00Z")
+    assert b"\x0a\x01s" not in row[0]
+
+
 def test_schedules_of_one_minute_are_examined_once_for_a_piece_and_not_for_each_of_them(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,7 @@ from popmq_server.errors import (
     schedule_not_found,
 )
 from popmq_server.values import permission, topic_types
-from popmq_server.values.fields import TTL_MS, integer
+from popmq_server.values.fields import MESSAGE_ID, TTL_MS, integer, without
 from popmq_server.values.message import Extra, length_prefixed
 from popmq_server.values.outgoing import (
     Outgoing,
@@ -226,7 +226,8 @@ def opened(raw: bytes) -> Outgoing | None:
 def message_at(tx: Tx, schedule: Schedule, at_ms: int, suffix: str = "") -> Outgoing:
     """The message of one occurrence. Raises Refused if the stored one is damaged.
 
-    Its id and properties are appended as fields: in protobuf that is the same message with these set.
+    Its properties are appended as fields: in protobuf that is the same message with these set. Its id takes the place
+    of the schedule's name, which the stored message has: what keeps results reads only the first id.
     """
     kept = read(tx, schedule.name)
     if kept is None:
@@ -238,12 +239,12 @@ def message_at(tx: Tx, schedule: Schedule, at_ms: int, suffix: str = "") -> Outg
     shown = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     message_id = f"{schedule.name}@{shown}{suffix}"
     entries = [_entry(NAME_PROPERTY, schedule.name), _entry(TIME_PROPERTY, shown)]
-    fields = [_ID + field for field in length_prefixed([message_id.encode()])]
-    fields += [_PROPERTIES + field for field in length_prefixed(entries)]
+    (id_field,) = (_ID + field for field in length_prefixed([message_id.encode()]))
+    marks = [_PROPERTIES + field for field in length_prefixed(entries)]
     extra = kept.extra or Extra()
     extra = extra._replace(lite_topic=schedule.lite_topic, ttl_ms=integer(kept.data, TTL_MS))
     return kept._replace(
-        data=kept.data + b"".join(fields),
+        data=b"".join((id_field, without(kept.data, MESSAGE_ID), *marks)),
         hashes=(name_hash(message_id), *kept.hashes[1:]),
         message_id=message_id,
         extra=extra if any(extra) else None,

@@ -1,0 +1,73 @@
+"""The tasks that a worker of taskiq has in hand, and what is stored in the commit that ends each."""
+
+from collections import defaultdict
+
+import popmq
+
+
+class InHand:
+    """One delivery, from when it is given to taskiq until taskiq acks it. Its lease is renewed meanwhile."""
+
+    def __init__(self, delivery: popmq.Delivery, task_id: str) -> None:
+        self.delivery = delivery
+        self.task_id = task_id
+        self.begun = False
+        self.failure = ""  # why it becomes a dead letter
+        self.sends: list[popmq.Send] = []  # its retry
+        self.result: popmq.Result | None = None
+
+    def settle(self) -> None:
+        """Ends it, in the background: as a dead letter if it failed and is not tried again, else with an ack."""
+        if not self.begun:
+            self.delivery.reject("taskiq did not run it: no task of this worker has its name, or its body is damaged")
+        elif self.sends:
+            self.delivery.settle(self.sends, self.result)
+        elif self.failure:
+            self.delivery.reject(self.failure)
+        else:
+            self.delivery.ack(self.result)
+
+    def give_back(self) -> None:
+        """Visible at once, and no attempt counts."""
+        self.delivery.release(0.0, uncounted=True, reason="the worker stopped before it began this task")
+
+
+class HandLedger:
+    """What is in hand, by the id of its task. Two deliveries may have one id: a retry has that of its task."""
+
+    def __init__(self) -> None:
+        self._by_id: defaultdict[str, list[InHand]] = defaultdict(list)
+
+    def take(self, delivery: popmq.Delivery, task_id: str) -> InHand:
+        """A delivery is given to taskiq."""
+        taken = InHand(delivery, task_id)
+        self._by_id[task_id].append(taken)
+        return taken
+
+    def begin(self, task_id: str) -> None:
+        """Taskiq runs a task."""
+        for each in self._by_id.get(task_id, ()):
+            if not each.begun:
+                each.begun = True
+                return
+
+    def running(self, task_id: str) -> InHand | None:
+        """The delivery of a task that runs and is not acked; None: there is none."""
+        return next((each for each in self._by_id.get(task_id, ()) if each.begun), None)
+
+    def settle(self, ended: InHand) -> None:
+        """Taskiq acks it; a second ack is ignored."""
+        rows = self._by_id.get(ended.task_id, [])
+        if ended in rows:
+            rows.remove(ended)
+            if not rows:
+                del self._by_id[ended.task_id]
+            ended.settle()
+
+    def give_back_unbegun(self) -> None:
+        """Gives back what taskiq took and never ran."""
+        for rows in self._by_id.values():
+            for each in rows:
+                if not each.begun:
+                    each.give_back()
+        self._by_id.clear()
