@@ -23,6 +23,7 @@ from popmq.errors import (
 )
 from popmq_integrations.celery import messages, names
 from popmq_integrations.celery.reader import Budget, Feed
+from popmq_integrations.celery.reader import requeue as _requeue
 
 if TYPE_CHECKING:
     from popmq_integrations.celery.transport import Transport
@@ -100,7 +101,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     def _purge(self, queue: str) -> int:
         """Removes ready and delayed messages, not what a worker holds; returns how many."""
         group, gone = names.topic_of_queue(queue), 0
-        for topic in self._topics(group):
+        for topic in list(self._filters(group)):
             while batch := self.client.pop(topic, group, PURGE):
                 self.client.ack(batch)
                 gone += len(batch)
@@ -143,8 +144,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     def _bind(self, group: str, exchange: str, clause: str) -> None:
         topic = names.topic_of_exchange(exchange)
         self._create_topic(topic)
-        with suppress(InvalidField):  # it has a position there: it was bound before
-            self.client.groups.set_consume_mode(topic, group, "POP", start="latest")
+        if topic not in self._filters(group):
+            with suppress(InvalidField):  # another process has bound it meanwhile
+                self.client.groups.set_consume_mode(topic, group, "POP", start="latest")
         self._change_filter(topic, group, lambda sql: names.with_clause(sql, clause))
         for feed in self._feeds.values():
             if feed.group == group and topic not in feed.topics:
@@ -163,12 +165,13 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             self._change_filter(topic, group, lambda sql: names.without_clause(sql, clause))
 
     def _change_filter(self, topic: str, group: str, change: Callable[[str], str]) -> None:
-        (sql,) = [each.sql for each in self.client.groups.subscriptions(group) if each.topic == topic] or [""]
+        sql = self._filters(group).get(topic, "")
         if (changed := change(sql)) != sql:
             self.client.groups.set_filter(topic, group, sql=changed)
 
-    def _topics(self, group: str) -> list[str]:
-        return [each.topic for each in self.client.groups.subscriptions(group)]
+    def _filters(self, group: str) -> dict[str, str]:
+        """The topics that a queue reads, each with its filter."""
+        return {each.topic: each.sql for each in self.client.groups.subscriptions(group)}
 
     # ── Sending ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -189,9 +192,10 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                     return
         try:
             self.client.send(names.topic_of_exchange(exchange), given)
-        except TopicNotFound:
-            text = f"no queue is bound to exchange {exchange!r} for {routing_key!r}: the message is dropped"
-            warnings.warn(UndeliverableWarning(text), stacklevel=2)
+        except TopicNotFound:  # no queue is bound to it; events of a worker that nobody watches are such messages
+            if not exchange:
+                text = f"there is no queue {routing_key!r}: the message is dropped"
+                warnings.warn(UndeliverableWarning(text), stacklevel=2)
 
     # ── Consuming ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -209,7 +213,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                 self.connection.reader.settle(budget, delivery, popmq.Delivery.ack)
 
         budget = Budget() if no_ack else self._budget
-        self._feeds[consumer_tag] = Feed(group, self._topics(group), budget, deliver)
+        self._feeds[consumer_tag] = Feed(group, list(self._filters(group)), budget, deliver)
         self._consumers.add(consumer_tag)
         declared = self.connection.declared.get(queue, {})
         if declared.get("auto_delete") or declared.get("exclusive"):
@@ -249,7 +253,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
         """One message, or None."""
         group = names.topic_of_queue(queue)
-        delivery = self.connection.reader.get(self._topics(group), group, self._budget)
+        delivery = self.connection.reader.get(list(self._filters(group)), group, self._budget)
         return None if delivery is None else self._message(delivery, no_ack, self._budget)
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
@@ -265,7 +269,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
 
     def basic_reject(self, delivery_tag: int, requeue: bool = False) -> None:
         """With `requeue` it is delivered again at once, and the attempt counts; else it is a dead letter."""
-        self._settle(delivery_tag, _requeued if requeue else popmq.Delivery.reject)
+        self._settle(delivery_tag, _requeue if requeue else popmq.Delivery.reject)
 
     def basic_recover(self, requeue: bool = False) -> None:
         """Gives back what is not acked."""
@@ -290,6 +294,3 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                         delete(names.topic_of_queue(queue), timeout=1.0)
         super().close()
 
-
-def _requeued(delivery: popmq.Delivery) -> None:
-    delivery.release(0.0)

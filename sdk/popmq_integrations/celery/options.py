@@ -6,7 +6,7 @@ from typing import Any
 
 from kombu import Connection
 
-import popmq
+from popmq.duration import seconds_of
 from popmq.errors import InvalidField
 
 #: What kombu, Celery and the virtual transport read themselves.
@@ -19,7 +19,7 @@ _REACHED = ("tls_ca", "client_cert", "client_key", "transport", "client_id")
 
 @dataclass(frozen=True)
 class Options:
-    """`broker_transport_options`. Durations are seconds, a timedelta, or a text such as "90s"."""
+    """`broker_transport_options`. Durations are seconds, a timedelta, or a text such as "90s". Raises InvalidField."""
 
     invisible_time: Any = "60s"  # the lease of a message; it is renewed until its task is acked
     max_attempts: int = 17  # deliveries of one message, of which each ended with its worker, or with a requeue
@@ -39,6 +39,10 @@ class Options:
                 action=f"give one of {', '.join(sorted(known))}",
             )
         return cls(**{name: given[name] for name in cls.__dataclass_fields__ if name in given})
+
+    def __post_init__(self) -> None:
+        for name in ("invisible_time", "keep", "binding_expiry"):
+            seconds_of(getattr(self, name), f"broker_transport_options.{name}")
 
 
 def reached(connection: Connection, tls: bool, port: int) -> dict[str, Any]:
@@ -64,7 +68,3 @@ def reached(connection: Connection, tls: bool, port: int) -> dict[str, Any]:
         name: connection.transport_options[name] for name in _REACHED if name in connection.transport_options
     }
 
-
-def check(client: popmq.Client, timeout: float | None) -> None:
-    """Asks the broker who it is. Raises Unavailable, Denied."""
-    client.info(timeout=timeout or None)

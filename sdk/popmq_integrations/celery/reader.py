@@ -76,6 +76,7 @@ class Reader:
         self._invisible = invisible
         self._process = os.getpid()
         self._arrived: deque[tuple[Feed, popmq.Delivery] | PopMQError] = deque()
+        self._requeued: set[asyncio.Task[Any]] = set()  # on their way to the broker
         self.socket, self._bell = socket.socketpair()
         self._bell.setblocking(False)
         self._loop = asyncio.new_event_loop()
@@ -112,20 +113,20 @@ class Reader:
                 await asyncio.sleep(AGAIN_S)
                 continue
             except PopMQError as error:
-                self._ring(error)
+                self._ring([error])
                 return
-            for delivery in batch:
-                if feed.budget.room() < 1:  # another topic of this channel was faster
-                    delivery.release(0.0, uncounted=True)
-                    continue
-                delivery.__enter__()  # renews its lease
-                feed.budget.held.add(delivery)
-                self._ring((feed, delivery))
+            taken = batch[: max(0, feed.budget.room())]  # less, if another topic of this channel was faster
+            for delivery in batch[len(taken) :]:
+                give_back(delivery)
+            for delivery in taken:
+                feed.budget.held.add(delivery.__enter__())  # its lease is renewed from now on
+            self._ring([(feed, delivery) for delivery in taken])
 
-    def _ring(self, arrived: tuple[Feed, popmq.Delivery] | PopMQError) -> None:
-        self._arrived.append(arrived)
-        with suppress(BlockingIOError):  # full of bytes that were not read yet
-            self._bell.send(b"\0")
+    def _ring(self, arrived: list[tuple[Feed, popmq.Delivery] | PopMQError]) -> None:
+        if arrived:
+            self._arrived.extend(arrived)
+            with suppress(BlockingIOError):  # full of bytes that were not read yet
+                self._bell.send(b"\0")
 
     def stop(self, feed: Feed) -> None:
         """Reads no more for a consumer, and gives back what it did not get yet."""
@@ -176,6 +177,7 @@ class Reader:
         return self._run(self._get(topics, group, budget))
 
     async def _get(self, topics: list[str], group: str, budget: Budget) -> popmq.Delivery | None:
+        await asyncio.gather(*self._requeued, return_exceptions=True)  # they are in the queue again
         for topic in topics:
             for delivery in await self._client.pop(topic, group, 1, invisible=self._invisible):
                 budget.held.add(delivery.__enter__())
@@ -190,9 +192,20 @@ class Reader:
     def _settle(self, budget: Budget, delivery: popmq.Delivery, how: Callable[[popmq.Delivery], None]) -> None:
         if delivery in budget.held:
             budget.held.discard(delivery)
-            how(delivery)
-            delivery.__exit__(None, None, None)
+            if how is requeue:
+                self._requeued.add(task := asyncio.create_task(self._requeue(delivery)))
+                task.add_done_callback(self._requeued.discard)
+            else:
+                how(delivery)
+                delivery.__exit__(None, None, None)
             budget.changed()
+
+    async def _requeue(self, delivery: popmq.Delivery) -> None:
+        try:
+            await self._client.release(delivery, 0.0)
+            delivery.__exit__(None, None, None)
+        except PopMQError as error:
+            log.warning("message %s comes back when its lease ends: %s", delivery.message_id, error)
 
     def limit(self, budget: Budget, limit: int) -> None:
         """Sets what a channel may hold."""
@@ -220,6 +233,11 @@ class Reader:
         self._loop.close()
         self.socket.close()
         self._bell.close()
+
+
+def requeue(delivery: popmq.Delivery) -> None:
+    """A consumer wants it to be delivered again, and the attempt counts."""
+    delivery.release(0.0)
 
 
 def give_back(delivery: popmq.Delivery) -> None:
