@@ -252,6 +252,12 @@ dist: ## the wheel and the source archive of a release in dist/, looked at by tw
 	@rm -rf dist && build/release/bin/python -m build --quiet
 	@build/release/bin/python -m twine check --strict dist/*
 
+.PHONY: test-frameworks
+test-frameworks: setup ## the tests of kombu, Celery and others themselves, against a broker, and tables in docs/integrations; FRAMEWORK=celery (30 minutes)
+	$(call venv,build/frameworks/venv)
+	@build/frameworks/venv/bin/python $(PIP_INSTALL) --editable '.[server,celery]' --group frameworks
+	@$(BIN)/python -m tests.integrations.frameworks $(FRAMEWORK)
+
 .PHONY: polyglot
 polyglot: setup ## the examples in Node, Go, Java and Rust, against a broker; buf over the contract, pyright over samples
 	@echo "polyglot: a language without its tools is skipped (the first time Maven and Cargo fetch and compile)"

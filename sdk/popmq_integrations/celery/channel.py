@@ -213,7 +213,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                 self.connection.reader.settle(budget, delivery, popmq.Delivery.ack)
 
         budget = Budget() if no_ack else self._budget
-        self._feeds[consumer_tag] = Feed(group, list(self._filters(group)), budget, deliver)
+        self._feeds[consumer_tag] = Feed(group, list(self._filters(group)), budget, deliver, no_ack)
         self._consumers.add(consumer_tag)
         declared = self.connection.declared.get(queue, {})
         if declared.get("auto_delete") or declared.get("exclusive"):
@@ -293,4 +293,3 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                     with suppress(PopMQError):  # the broker forgets it by itself
                         delete(names.topic_of_queue(queue), timeout=1.0)
         super().close()
-

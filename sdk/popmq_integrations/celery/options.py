@@ -67,4 +67,3 @@ def reached(connection: Connection, tls: bool, port: int) -> dict[str, Any]:
     return given | {
         name: connection.transport_options[name] for name in _REACHED if name in connection.transport_options
     }
-

@@ -6,6 +6,7 @@ Pop ─▶ lease is renewed from now on ─▶ deque, a byte into a socket ─�
 """
 
 import asyncio
+import atexit
 import logging
 import os
 import socket
@@ -65,6 +66,7 @@ class Feed:
     topics: list[str]
     budget: Budget
     deliver: Callable[[popmq.Delivery], None]
+    one_by_one: bool  # `drain_events` returns after each of its messages: who waits for replies counts its calls
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
 
 
@@ -83,6 +85,7 @@ class Reader:
         self._thread = threading.Thread(target=self._loop.run_forever, name="popmq-reader", daemon=True)
         self._thread.start()
         self._client = self._run(self._open())
+        atexit.register(self.close)
 
     async def _open(self) -> popmq.AsyncClient:
         return self._make()
@@ -151,26 +154,29 @@ class Reader:
                 raise TimeoutError
             self.socket.settimeout(left)
             self.socket.recv(4096)
-        self.hand_over()
+        for _ in range(len(self._arrived)):
+            if not self._hand_over():
+                return
 
     def readable(self) -> None:
         """As `drain`, for an event loop that has seen bytes in `socket`."""
         self.socket.setblocking(False)
         with suppress(BlockingIOError):
             self.socket.recv(4096)
-        self.hand_over()
-
-    def hand_over(self) -> None:
-        """Gives consumers what has arrived for them. Raises what a Pop has raised."""
         for _ in range(len(self._arrived)):
-            try:
-                arrived = self._arrived.popleft()
-            except IndexError:  # a consumer was cancelled by the one before
-                return
-            if isinstance(arrived, PopMQError):
-                raise arrived
-            feed, delivery = arrived
-            feed.deliver(delivery)
+            self._hand_over()
+
+    def _hand_over(self) -> bool:
+        """Gives a consumer what has arrived for it. False: not more at once. Raises what a Pop has raised."""
+        try:
+            arrived = self._arrived.popleft()
+        except IndexError:  # a consumer was cancelled by the one before
+            return False
+        if isinstance(arrived, PopMQError):
+            raise arrived
+        feed, delivery = arrived
+        feed.deliver(delivery)
+        return not feed.one_by_one
 
     def get(self, topics: list[str], group: str, budget: Budget) -> popmq.Delivery | None:
         """One message, without waiting."""
@@ -225,7 +231,8 @@ class Reader:
 
     def close(self) -> None:
         """Sends what is outstanding, and ends the thread. In a forked child: nothing."""
-        if self._process != os.getpid():
+        atexit.unregister(self.close)
+        if self._process != os.getpid() or self._loop.is_closed():
             return
         self._run(self._client.close())
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -72,7 +72,8 @@ def test_a_group_is_joined_in_its_order_whichever_ends_first(app: Celery, backen
     group = GroupResult("g1", [app.AsyncResult(task_id) for task_id in ids], app=app)
     group.save()
     restored = GroupResult.restore("g1", app=app)
-    assert restored is not None and restored.get(timeout=10) == ids
+    assert restored is not None
+    assert restored.get(timeout=10) == ids
     restored.delete()
     assert GroupResult.restore("g1", app=app) is None
 

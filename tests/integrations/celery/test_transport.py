@@ -55,7 +55,7 @@ def numbers(broker: Broker, queue: str = "jobs") -> popmq.GroupStats:
 
 def acked(broker: Broker, count: int) -> None:
     """Waits until the broker has so many acks: they are sent in the background."""
-    while numbers(broker).acked < count:
+    while (numbers(broker).acked or 0) < count:
         pass
 
 
@@ -144,7 +144,8 @@ def test_a_reject_is_a_dead_letter_and_a_requeue_comes_again(
     consuming.messages[1].reject()
     connection.release()
     (dead,) = popmq_broker.client().messages.browse("%DLQ%jobs").deliveries
-    assert dead.dead_letter is not None and dead.dead_letter.attempts == 2
+    assert dead.dead_letter is not None
+    assert dead.dead_letter.attempts == 2
 
 
 def test_a_task_that_kills_each_of_its_workers_is_a_dead_letter_after_max_attempts(
@@ -183,8 +184,10 @@ def test_exchanges_route_also_between_connections_that_know_nothing_of_each_othe
     for key in ("a.b.c", "b.c", "a.b"):
         producer.publish(key, exchange=exchange, routing_key=key)
     producer.publish("hello", exchange=fanout)
-    assert all_of_a.until(2) == ["a.b.c", "a.b"] and all_of_a.nothing_more()
-    assert one_word.until(1) == ["a.b"] and one_word.nothing_more()
+    assert all_of_a.until(2) == ["a.b.c", "a.b"]
+    assert all_of_a.nothing_more()
+    assert one_word.until(1) == ["a.b"]
+    assert one_word.nothing_more()
     assert mine.until(1) == yours.until(1) == ["hello"]
 
 

@@ -1,4 +1,4 @@
-"""kombu's own functional tests of transports, with a PopMQ broker; run by `make test-frameworks` beside kombu's sources."""
+"""kombu's own functional tests of transports, with a PopMQ broker: `make test-frameworks` runs it beside them."""
 
 import os
 import socket
