@@ -1,4 +1,4 @@
-"""Celery over PopMQ: a transport of kombu (`popmq://`), and a result backend. docs/integrations/celery.md is the how-to.
+"""Celery over PopMQ: a transport of kombu (`popmq://`), and a result backend. How to: docs/integrations/celery.md.
 
     producer                      broker                                      worker
     basic_publish ──▶ topic of the queue, group of the queue ──── Pop ──▶ reader ─▶ hub ─▶ task

@@ -202,6 +202,17 @@ class PopMQBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has no
 
     # ── Chords ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def set_chord_size(self, group_id: str, chord_size: int) -> None:
+        """How many parts have to end, of groups in groups too; Celery knows it when it sends the last one."""
+        self.set(self._size_key(group_id), str(chord_size))
+
+    def add_to_chord(self, group_id: str, result: Any) -> None:
+        """A part sends another one: they are one more."""
+        self.set_chord_size(group_id, int(self.get(self._size_key(group_id)) or 0) + 1)
+
+    def _size_key(self, group_id: str) -> str:
+        return f"{self.get_key_for_chord(group_id)}-size"
+
     def on_chord_part_return(self, request: Any, state: str, result: Any, **given: Any) -> None:
         """Counts a part; the last one starts the body. A part that ends again, because its worker died, is no other."""
         if not request.group:
@@ -209,9 +220,13 @@ class PopMQBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has no
         place = identified(self.get_key_for_chord(request.group))
         part = identified(f"{place}-{request.id}-{request.group_index}")
         counted = self.client.send(COUNTS, popmq.Message(b"+", message_id=part, lite_topic=place))
+        size = self.get(self._size_key(request.group))
+        if size is None or counted.offset + 1 != int(size):
+            return
         if counted.duplicate and self.restore_group(request.group, cache=False) is None:
             return  # the body was started
         self._local.count = counted.offset + 1
+        request.chord["chord_size"] = int(size)
         super().on_chord_part_return(request, state, result, **given)
 
     def incr(self, key: str) -> int:

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
@@ -22,14 +22,22 @@ from popmq.errors import (
     TopicNotFound,
 )
 from popmq_integrations.celery import messages, names
-from popmq_integrations.celery.reader import Budget, Feed
+from popmq_integrations.celery.options import Options
+from popmq_integrations.celery.reader import Budget, Feed, Reader
 from popmq_integrations.celery.reader import requeue as _requeue
-
-if TYPE_CHECKING:
-    from popmq_integrations.celery.transport import Transport
 
 #: A purge takes so many messages at a time.
 PURGE = 1_000
+
+
+class Connected(Protocol):
+    """What a channel needs of its transport."""
+
+    client: Any  # kombu's Connection
+    options: Options
+    declared: dict[str, dict[str, Any]]  # queues, with how they were declared here
+    popmq_client: popmq.Client
+    reader: Reader
 
 
 class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
@@ -39,9 +47,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     do_restore = False
     body_encoding = None  # a body is bytes; no base64
     from_transport_options = ()
-    connection: "Transport"
+    connection: Connected
 
-    def __init__(self, connection: "Transport", **options: Any) -> None:
+    def __init__(self, connection: Connected, **options: Any) -> None:
         super().__init__(connection, **options)
         self._budget = Budget()
         self._feeds: dict[str, Feed] = {}

@@ -4,7 +4,7 @@ POPMQ_CELERY names the broker (popmq://host:port); POPMQ_CELERY_OUT a file that 
 """
 
 import os
-import time
+import threading
 from typing import Any
 
 from celery import Celery
@@ -44,7 +44,7 @@ def total(numbers: list[int]) -> int:
 def note(line: str, seconds: float = 0.0) -> str:
     """Writes when it begins and when it has ended."""
     write(f"begin {line}")
-    time.sleep(seconds)
+    threading.Event().wait(seconds)
     write(f"end {line}")
     return line
 

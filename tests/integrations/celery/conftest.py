@@ -14,6 +14,8 @@ import popmq_integrations.celery  # noqa: F401  # kombu knows popmq://
 from popmq.testing import Broker
 
 ROOT = Path(__file__).resolve().parents[3]
+#: The command of this environment.
+CELERY = str(Path(sys.executable).with_name("celery"))
 
 Connect = Callable[..., kombu.Connection]
 StartWorker = Callable[..., "Worker"]
@@ -45,7 +47,7 @@ class Worker:
         self.out = out
         self.environment = os.environ | {"POPMQ_CELERY": url, "POPMQ_CELERY_OUT": str(out)} | environment
         out.touch()
-        command = (sys.executable, "-m", "celery", "-A", "tests.integrations.celery.app", "worker", "-l", "INFO")
+        command = (CELERY, "-A", "tests.integrations.celery.app", "worker", "-l", "INFO")
         self.process = subprocess.Popen(
             [*command, *arguments], cwd=ROOT, env=self.environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
         )

@@ -2,7 +2,6 @@
 
 import importlib
 import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ from celery.exceptions import TaskRevokedError
 
 from popmq.testing import Broker
 from popmq_integrations.celery.backend import connected
-from tests.integrations.celery.conftest import ROOT, StartWorker, Worker
+from tests.integrations.celery.conftest import CELERY, ROOT, StartWorker, Worker
 
 pytestmark = pytest.mark.process
 
@@ -40,7 +39,7 @@ def until(worker: Worker, line: str, count: int = 1) -> None:
 
 def command(worker: Worker, *words: str) -> str:
     """What a command of Celery prints."""
-    full = (sys.executable, "-m", "celery", "-A", "tests.integrations.celery.app", *words)
+    full = (CELERY, "-A", "tests.integrations.celery.app", *words)
     return subprocess.run(
         full, cwd=ROOT, env=worker.environment, capture_output=True, text=True, check=True, timeout=120
     ).stdout
@@ -143,7 +142,7 @@ def test_revoke_inspect_control_and_events_reach_workers(start_worker: StartWork
 def test_events_are_seen_by_who_watches(start_worker: StartWorker, tasks: Any) -> None:
     worker = start_worker("-c", "1", "-E")
     dump = subprocess.Popen(
-        [sys.executable, "-u", "-m", "celery", "-A", "tests.integrations.celery.app", "events", "--dump"],
+        [CELERY, "-A", "tests.integrations.celery.app", "events", "--dump"],
         cwd=ROOT,
         env=worker.environment,
         stdout=subprocess.PIPE,

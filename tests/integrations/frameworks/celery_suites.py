@@ -11,8 +11,11 @@ KOMBU_LEFT_OUT = {
     ),
 }
 CELERY_LEFT_OUT = {
+    "test_trace_log_arguments": "fails in this environment with Redis as broker and backend, too",
     "test_scheduled": "expects that a worker holds tasks with an ETA: the broker holds them until they are due",
 }
+#: Tests of what not every backend can, such as chords, are skipped unless the backend is Redis.
+CLAIM = r"result_backend\.startswith\(['\"]redis['\"]\)"
 #: As plugins: the fixtures of Celery, and the URL popmq:// for kombu.
 PLUGINS = ("-p", "celery.contrib.pytest", "-p", "popmq_integrations.celery")
 
@@ -33,6 +36,7 @@ def suites(redis_port: int) -> list[Suite]:
             "Celery: integration",
             (*PLUGINS, *(f"t/integration/{name}.py" for name in tests)),
             CELERY_LEFT_OUT,
+            replaced={CLAIM: "result_backend.startswith(('redis', 'popmq'))"},
             environment={"REDIS_HOST": "127.0.0.1", "REDIS_PORT": str(redis_port)},
         ),
     ]
