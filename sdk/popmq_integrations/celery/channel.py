@@ -74,17 +74,15 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         arguments = declared.get("arguments") or {}
         transient = bool(declared.get("auto_delete") or declared.get("exclusive") or "x-expires" in arguments)
         expiry = options.binding_expiry if transient else 0
-        self._create_group(group, subscription_expiry=expiry, max_attempts=options.max_attempts)
+        with suppress(AlreadyExists, PermissionDenied):  # an operator did it, perhaps with other settings
+            self.client.groups.create(group, subscription_expiry=expiry, max_attempts=options.max_attempts)
         if transient:
             self._bind(group, names.DEFAULT_EXCHANGE, names.clause("direct", queue))
         else:
             self._create_topic(group)
-            self.client.wait_available(group, group, min_ready=0)
+            with suppress(PermissionDenied):  # of a key that only sends: who reads it has declared it before
+                self.client.wait_available(group, group, min_ready=0)
         self.connection.declared[queue] = declared | {"transient": transient}
-
-    def _create_group(self, group: str, **settings: Any) -> None:
-        with suppress(AlreadyExists, PermissionDenied):  # an operator did it, perhaps with other settings
-            self.client.groups.create(group, **settings)
 
     def _create_topic(self, topic: str) -> None:
         with suppress(AlreadyExists, PermissionDenied):
@@ -102,7 +100,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         """Ready messages. Of a binding also those that its filter does not let through, until they are passed."""
         try:
             rows = self.client.broker.stats("", names.topic_of_queue(queue)).groups
-        except GroupNotFound:
+        except (GroupNotFound, PermissionDenied):
             return 0
         return sum(row.ready + row.retry for row in rows)
 
@@ -146,7 +144,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         """Lets the group of the queue read the topic of the exchange, through a filter of routing keys."""
         exchange, routing_key = exchange or "amq.direct", routing_key or ""
         if not self.state.has_binding(queue, exchange, routing_key):
-            self._bind(names.topic_of_queue(queue), exchange, names.clause(self.typeof(exchange).type, routing_key))
+            with suppress(PermissionDenied):
+                self._bind(names.topic_of_queue(queue), exchange, names.clause(self.typeof(exchange).type, routing_key))
             self.state.binding_declare(queue, exchange, routing_key, arguments)
 
     def _bind(self, group: str, exchange: str, clause: str) -> None:
