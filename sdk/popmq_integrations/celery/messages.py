@@ -10,6 +10,11 @@ from kombu.utils.json import dumps, loads
 import popmq
 
 PRIORITIES = 10
+#: The properties that a message of AMQP has; others are for the producer only.
+_PROPERTIES = (
+    *("app_id", "cluster_id", "correlation_id", "delivery_mode", "expiration", "message_id", "priority", "reply_to"),
+    *("timestamp", "type", "user_id"),
+)
 #: A broker takes no empty body.
 _EMPTY = b"\0"
 
@@ -22,7 +27,7 @@ def encoded(message: Mapping[str, Any], exchange: str, routing_key: str, ttl: fl
     headers, properties = message["headers"], message["properties"]
     body = message["body"]
     body = body.encode() if isinstance(body, str) else bytes(body)
-    kept = {name: value for name, value in properties.items() if name not in ("delivery_tag", "delivery_info")}
+    kept = {name: properties[name] for name in _PROPERTIES if name in properties}
     rest = {"headers": headers, "properties": kept}
     rest |= {name: message.get(name) for name in ("content-type", "content-encoding")}
     expiration = float(properties.get("expiration") or 0) / 1000

@@ -92,10 +92,18 @@ class Reader:
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """Does something in the reader's thread, and waits for it."""
-        if self._process != os.getpid():
+        try:
+            self._check()
+        except ClientClosed:
             work.close()
-            raise ClientClosed("this connection was made before a fork", action="make a new one in the child")
+            raise
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _check(self) -> None:
+        if self._process != os.getpid():
+            raise ClientClosed("this connection was made before a fork", action="make a new one in the child")
+        if self._loop.is_closed():
+            raise ClientClosed("this connection is closed, and what it held was given back", action="make a new one")
 
     # ── Consumers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -191,9 +199,9 @@ class Reader:
         return None
 
     def settle(self, budget: Budget, delivery: popmq.Delivery, how: Callable[[popmq.Delivery], None]) -> None:
-        """Ends a delivery, in the background."""
-        if self._process == os.getpid():
-            self._loop.call_soon_threadsafe(self._settle, budget, delivery, how)
+        """Ends a delivery, in the background. Raises ClientClosed."""
+        self._check()
+        self._loop.call_soon_threadsafe(self._settle, budget, delivery, how)
 
     def _settle(self, budget: Budget, delivery: popmq.Delivery, how: Callable[[popmq.Delivery], None]) -> None:
         if delivery in budget.held:
@@ -215,6 +223,7 @@ class Reader:
 
     def limit(self, budget: Budget, limit: int) -> None:
         """Sets what a channel may hold."""
+        self._check()
         self._loop.call_soon_threadsafe(self._limit, budget, limit)
 
     def _limit(self, budget: Budget, limit: int) -> None:

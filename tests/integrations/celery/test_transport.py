@@ -270,6 +270,16 @@ def test_wrong_settings_are_refused_when_it_connects(
     assert not isinstance(raised.value, connection.connection_errors)
 
 
+def test_an_ack_after_the_connection_was_closed_is_a_connection_error(connection: kombu.Connection) -> None:
+    publish(connection, "job")
+    consuming = Consuming(connection, ack=False)
+    consuming.until(1)
+    reader = connection.transport.reader
+    reader.close()
+    with pytest.raises(connection.connection_errors, match="closed"):
+        consuming.messages[0].ack()
+
+
 def test_acks_may_come_from_any_thread(connection: kombu.Connection, popmq_broker: Broker) -> None:
     for number in range(20):
         publish(connection, number)
