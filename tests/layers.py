@@ -41,7 +41,18 @@ ROOMS = {
         "sdk",
         frozenset({"popmq"}),
         frozenset(
-            ("airflow", "celery", "django", "django_tasks", "dramatiq", "kombu", "mcp", "mcp_types", "pydantic", "taskiq")
+            (
+                "airflow",
+                "celery",
+                "django",
+                "django_tasks",
+                "dramatiq",
+                "kombu",
+                "mcp",
+                "mcp_types",
+                "pydantic",
+                "taskiq",
+            )
         ),
     ),
     "popmq_http2": Room("http2"),

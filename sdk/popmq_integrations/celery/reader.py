@@ -1,0 +1,261 @@
+"""Reads queues for the channels of one connection: an event loop in a thread, with a parked Pop for each topic.
+
+thread "popmq-reader"                                          thread of the worker
+Pop ─▶ lease is renewed from now on ─▶ deque, a byte into a socket ─▶ hub or drain_events ─▶ callback
+◀── ack, release, reject: gathered by the client, sent in one request ◀────────────────────────┘
+"""
+
+import asyncio
+import atexit
+import logging
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, TypeVar
+
+import popmq
+from popmq.errors import ClientClosed, PopMQError, TryLater
+
+log = logging.getLogger("popmq.celery")
+
+T = TypeVar("T")
+
+#: Seconds that one Pop waits in the broker.
+WAIT_S = 20.0
+#: Messages of one Pop, and what a channel without a limit holds.
+BATCH, UNLIMITED = 256, 1_000
+#: Seconds until a Pop that failed is tried again; the client itself has tried for longer.
+AGAIN_S = 0.5
+
+
+class Budget:
+    """How many messages a channel may hold unsettled. Only the reader's thread uses it."""
+
+    def __init__(self) -> None:
+        self.limit = 0  # 0: no limit
+        self.held: set[popmq.Delivery] = set()
+        self._room = asyncio.Event()
+
+    def room(self) -> int:
+        """How many more; below 1: none."""
+        return (self.limit or UNLIMITED) - len(self.held)
+
+    def changed(self) -> None:
+        """The limit, or what is held."""
+        if self.room() > 0:
+            self._room.set()
+
+    async def wait(self) -> int:
+        """Waits until there is room."""
+        while self.room() < 1:
+            self._room.clear()
+            await self._room.wait()
+        return self.room()
+
+
+@dataclass(eq=False)
+class Feed:
+    """One consumer: what it reads, and what takes its messages."""
+
+    group: str
+    topics: list[str]
+    budget: Budget
+    deliver: Callable[[popmq.Delivery], None]
+    one_by_one: bool  # `drain_events` returns after each of its messages: who waits for replies counts its calls
+    tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+
+
+class Reader:
+    """The messages of one connection. Its methods are called from other threads than its own."""
+
+    def __init__(self, client: Callable[[], popmq.AsyncClient], invisible: Any) -> None:
+        self._make = client
+        self._invisible = invisible
+        self._process = os.getpid()
+        self._arrived: deque[tuple[Feed, popmq.Delivery] | PopMQError] = deque()
+        self._requeued: set[asyncio.Task[Any]] = set()  # on their way to the broker
+        self.socket, self._bell = socket.socketpair()
+        self._bell.setblocking(False)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="popmq-reader", daemon=True)
+        self._thread.start()
+        self._client = self._run(self._open())
+        atexit.register(self.close)
+
+    async def _open(self) -> popmq.AsyncClient:
+        return self._make()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Does something in the reader's thread, and waits for it."""
+        try:
+            self._check()
+        except ClientClosed:
+            work.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _check(self) -> None:
+        if self._process != os.getpid():
+            raise ClientClosed("this connection was made before a fork", action="make a new one in the child")
+        if self._loop.is_closed():
+            raise ClientClosed("this connection is closed, and what it held was given back", action="make a new one")
+
+    # ── Consumers ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self, feed: Feed) -> None:
+        """Reads for a consumer from now on."""
+        self._run(self._start(feed))
+
+    async def _start(self, feed: Feed) -> None:
+        feed.tasks += [asyncio.create_task(self._read(feed, topic)) for topic in feed.topics[len(feed.tasks) :]]
+
+    async def _read(self, feed: Feed, topic: str) -> None:
+        while True:
+            room = min(await feed.budget.wait(), BATCH)
+            try:
+                batch = await self._client.pop(topic, feed.group, room, wait=WAIT_S, invisible=self._invisible)
+            except TryLater as error:
+                log.warning("topic %s cannot be read now, and is tried again: %s", topic, error)
+                await asyncio.sleep(AGAIN_S)
+                continue
+            except PopMQError as error:
+                self._ring([error])
+                return
+            taken = batch[: max(0, feed.budget.room())]  # less, if another topic of this channel was faster
+            for delivery in batch[len(taken) :]:
+                give_back(delivery)
+            for delivery in taken:
+                feed.budget.held.add(delivery.__enter__())  # its lease is renewed from now on
+            self._ring([(feed, delivery) for delivery in taken])
+
+    def _ring(self, arrived: list[tuple[Feed, popmq.Delivery] | PopMQError]) -> None:
+        if arrived:
+            self._arrived.extend(arrived)
+            with suppress(BlockingIOError):  # full of bytes that were not read yet
+                self._bell.send(b"\0")
+
+    def stop(self, feed: Feed) -> None:
+        """Reads no more for a consumer, and gives back what it did not get yet."""
+        self._run(self._stop(feed))
+        for each in [each for each in list(self._arrived) if not isinstance(each, PopMQError) and each[0] is feed]:
+            self._arrived.remove(each)
+            self.settle(feed.budget, each[1], give_back)
+
+    async def _stop(self, feed: Feed) -> None:
+        for task in feed.tasks:
+            task.cancel()
+        await asyncio.gather(*feed.tasks, return_exceptions=True)
+
+    # ── Messages ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def drain(self, timeout: float | None) -> None:
+        """Hands over what has arrived; waits up to `timeout` seconds, or for ever. Raises socket.timeout."""
+        until = None if timeout is None else monotonic() + timeout
+        while not self._arrived:
+            left = None if until is None else until - monotonic()
+            if left is not None and left <= 0:
+                raise TimeoutError
+            self.socket.settimeout(left)
+            self.socket.recv(4096)
+        for _ in range(len(self._arrived)):
+            if not self._hand_over():
+                return
+
+    def readable(self) -> None:
+        """As `drain`, for an event loop that has seen bytes in `socket`."""
+        self.socket.setblocking(False)
+        with suppress(BlockingIOError):
+            self.socket.recv(4096)
+        for _ in range(len(self._arrived)):
+            self._hand_over()
+
+    def _hand_over(self) -> bool:
+        """Gives a consumer what has arrived for it. False: not more at once. Raises what a Pop has raised."""
+        try:
+            arrived = self._arrived.popleft()
+        except IndexError:  # a consumer was cancelled by the one before
+            return False
+        if isinstance(arrived, PopMQError):
+            raise arrived
+        feed, delivery = arrived
+        feed.deliver(delivery)
+        return not feed.one_by_one
+
+    def get(self, topics: list[str], group: str, budget: Budget) -> popmq.Delivery | None:
+        """One message, without waiting."""
+        return self._run(self._get(topics, group, budget))
+
+    async def _get(self, topics: list[str], group: str, budget: Budget) -> popmq.Delivery | None:
+        await asyncio.gather(*self._requeued, return_exceptions=True)  # they are in the queue again
+        for topic in topics:
+            for delivery in await self._client.pop(topic, group, 1, invisible=self._invisible):
+                budget.held.add(delivery.__enter__())
+                return delivery
+        return None
+
+    def settle(self, budget: Budget, delivery: popmq.Delivery, how: Callable[[popmq.Delivery], None]) -> None:
+        """Ends a delivery, in the background. Raises ClientClosed."""
+        self._check()
+        self._loop.call_soon_threadsafe(self._settle, budget, delivery, how)
+
+    def _settle(self, budget: Budget, delivery: popmq.Delivery, how: Callable[[popmq.Delivery], None]) -> None:
+        if delivery in budget.held:
+            budget.held.discard(delivery)
+            if how is requeue:
+                self._requeued.add(task := asyncio.create_task(self._requeue(delivery)))
+                task.add_done_callback(self._requeued.discard)
+            else:
+                how(delivery)
+                delivery.__exit__(None, None, None)
+            budget.changed()
+
+    async def _requeue(self, delivery: popmq.Delivery) -> None:
+        try:
+            await self._client.release(delivery, 0.0)
+            delivery.__exit__(None, None, None)
+        except PopMQError as error:
+            log.warning("message %s comes back when its lease ends: %s", delivery.message_id, error)
+
+    def limit(self, budget: Budget, limit: int) -> None:
+        """Sets what a channel may hold."""
+        self._check()
+        self._loop.call_soon_threadsafe(self._limit, budget, limit)
+
+    def _limit(self, budget: Budget, limit: int) -> None:
+        budget.limit = limit
+        budget.changed()
+
+    def release(self, budget: Budget) -> None:
+        """Gives back all that a channel holds."""
+        self._run(self._release(budget))
+
+    async def _release(self, budget: Budget) -> None:
+        for delivery in list(budget.held):
+            self._settle(budget, delivery, give_back)
+
+    def close(self) -> None:
+        """Sends what is outstanding, and ends the thread. In a forked child: nothing."""
+        atexit.unregister(self.close)
+        if self._process != os.getpid() or self._loop.is_closed():
+            return
+        self._run(self._client.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self.socket.close()
+        self._bell.close()
+
+
+def requeue(delivery: popmq.Delivery) -> None:
+    """A consumer wants it to be delivered again, and the attempt counts."""
+    delivery.release(0.0)
+
+
+def give_back(delivery: popmq.Delivery) -> None:
+    """Nobody has begun with it: the next consumer gets it, and no attempt counts."""
+    delivery.release(0.0, uncounted=True)

@@ -1,0 +1,59 @@
+"""How queues and bindings are written as names of topics and as filters."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kombu.transport.virtual.exchange import TopicExchange
+
+from popmq_integrations.celery import names
+
+
+@given(st.text(max_size=20) | st.text("..ab2f_-", max_size=12))
+def test_the_name_of_a_queue_is_read_back_from_its_topic(queue: str) -> None:
+    assert names.queue_of_topic(names.topic_of_queue(queue)) == queue
+
+
+@given(st.text(max_size=20) | st.text("..exchange2f", max_size=14), st.text(max_size=20))
+def test_no_queue_has_the_topic_of_an_exchange(queue: str, exchange: str) -> None:
+    assert names.topic_of_queue(queue) != names.topic_of_exchange(exchange)
+    assert not names.is_exchange(names.topic_of_queue(queue))
+
+
+def test_usual_names_stay_as_they_are() -> None:
+    for queue in ("celery", "high_priority", "mail.out", "a-b"):
+        assert names.topic_of_queue(queue) == queue
+    assert names.topic_of_queue("celery@host") == "celery..40host"
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "clause"),
+    [
+        ("direct", "it's", "routing_key = 'it''s'"),
+        ("direct", "a.*", "routing_key = 'a.*'"),
+        ("topic", "a.b", "routing_key = 'a.b'"),
+        ("topic", "a.*", "routing_key STARTSWITH 'a.'"),
+        ("topic", "a.#.b", "routing_key STARTSWITH 'a.'"),
+        ("topic", "#", "routing_key IS NOT NULL"),
+        ("topic", "*.b", "routing_key IS NOT NULL"),
+        ("fanout", "anything", "routing_key IS NOT NULL"),
+    ],
+)
+def test_a_binding_is_a_filter_of_routing_keys(kind: str, key: str, clause: str) -> None:
+    assert names.clause(kind, key) == clause
+
+
+def test_bindings_are_added_and_removed_one_by_one() -> None:
+    first, second = names.clause("direct", "a OR b"), names.clause("topic", "c.*")
+    both = names.with_clause(names.with_clause("", first), second)
+    assert both == f"{first} OR {second}"
+    assert names.with_clause(both, second) == both
+    assert names.without_clause(both, first) == second
+    assert names.without_clause(second, second) == names.NOTHING
+    assert names.with_clause(names.NOTHING, first) == first
+
+
+def test_what_a_filter_lets_through_too_much_does_not_match_its_pattern() -> None:
+    exchange = TopicExchange(None)
+    assert names.matches(exchange, ["a.*"], "a.b")
+    assert not names.matches(exchange, ["a.*"], "a.b.c")
+    assert names.matches(exchange, ["a.*", "a.#"], "a.b.c")
