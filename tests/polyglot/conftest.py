@@ -40,7 +40,7 @@ def program() -> Callable[[str], list[str]]:
 def _node() -> list[str]:
     folder = EXAMPLES / "node"
     installed = folder / "node_modules" / ".package-lock.json"
-    node = _tool("node", "npm")
+    node = tool("node", "npm")
     if not installed.exists() or installed.stat().st_mtime < (folder / "package-lock.json").stat().st_mtime:
         _build(["npm", "ci"], folder)
     return [node, str(folder / "quickstart.js")]
@@ -48,7 +48,7 @@ def _node() -> list[str]:
 
 def _go() -> list[str]:
     folder = EXAMPLES / "go"
-    _tool("go")
+    tool("go")
     _build(["./generate.sh"], folder)
     _build(["go", "build", "-o", "quickstart", "."], folder)
     return [str(folder / "quickstart")]
@@ -56,7 +56,7 @@ def _go() -> list[str]:
 
 def _java() -> list[str]:
     folder = EXAMPLES / "java"
-    java, mvn, _ = _tool("java"), _tool("mvn"), _tool("javac")
+    java, mvn, _ = tool("java"), tool("mvn"), tool("javac")
     goals = ["compile", "dependency:copy-dependencies"]
     _once(folder, [folder / "pom.xml", *folder.glob("src/**/*.java")], [mvn, "-q", "-B", *goals])
     target = folder / "target"
@@ -67,7 +67,7 @@ def _java() -> list[str]:
 
 def _rust() -> list[str]:
     folder = EXAMPLES / "rust"
-    cargo = _tool("cargo")
+    cargo = tool("cargo")
     if subprocess.run([cargo, "--version"], capture_output=True, check=False).returncode:
         pytest.skip("cargo is on the PATH, but no toolchain is behind it: rustup default stable")
     sources = [folder / "Cargo.toml", folder / "Cargo.lock", folder / "build.rs", *folder.glob("src/*.rs")]
@@ -85,7 +85,7 @@ def _once(folder: Path, sources: list[Path], command: list[str]) -> None:
     build_once(folder / "target", sources, command, folder)
 
 
-def _tool(*names: str) -> str:
+def tool(*names: str) -> str:
     """The path of the first tool; the tests of a language are skipped only where its tools are not installed."""
     for name in names:
         if shutil.which(name) is None:

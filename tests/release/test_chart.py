@@ -104,9 +104,10 @@ def test_the_chart_has_the_version_of_the_release() -> None:
 
 def test_templates_use_only_values_that_there_are() -> None:
     """Helm renders a value with a typing error as nothing."""
+    whole = values()
     for path in TEMPLATES:
         for dotted in re.findall(r"\.Values\.([\w.]+)", path.read_text()):
-            found: Any = values()
+            found: Any = whole
             for name in dotted.split("."):
                 assert name in found, f"{path.name}: .Values.{dotted}"
                 found = found[name]

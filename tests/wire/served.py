@@ -78,6 +78,15 @@ class Served:
         except BaseException as error:
             self._failed = error
             self._open.set()
+        finally:
+            self.loop.run_until_complete(self._nothing_left())
+
+    async def _nothing_left(self) -> None:
+        """Ends what still runs, such as requests that a fake broker has not answered: Python would complain of it."""
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     async def _serve(self) -> None:
         with mock.patch.dict(FACTORIES, stub=lambda *_: self.life):

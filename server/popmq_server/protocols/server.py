@@ -174,7 +174,9 @@ class Server:
                     calls.identify(name, raw, context)
                 except Refused as refused:
                     await self._refuse(counted, context, refused)
-                return await handle(raw, context)
+                else:
+                    return await handle(raw, context)
+                return None  # the refusal is on the wire
 
             return ServedMethod(identified, streams_out=streams)
 

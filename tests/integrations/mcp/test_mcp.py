@@ -260,7 +260,8 @@ async def test_send_stores_one_message_with_what_it_was_given(popmq_broker: Brok
 # ── Errors and rights ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_errors_say_what_to_do(popmq_broker: Broker, shop: popmq.Client) -> None:
+async def test_errors_say_what_to_do(popmq_broker: Broker, shop: popmq.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "REACH_S", 0.05)
     async with agent(popmq_broker) as host:
         assert "popmq topic create nope" in await host.refused("peek", topic="nope", group="billing")
         assert "GROUP_NOT_FOUND" in await host.refused("dead_letters", group="nobody")
