@@ -256,6 +256,8 @@ dist: ## the wheel and the source archive of a release in dist/, looked at by tw
 test-frameworks: setup ## the frameworks' own tests over PopMQ, each in an environment of its own (Django 6: Python 3.12)
 	@echo "test-frameworks: Django"
 	@$(BIN)/python -m scripts.frameworks.django
+	@echo "test-frameworks: Airflow"
+	@$(BIN)/python -m scripts.frameworks.airflow
 
 .PHONY: polyglot
 polyglot: setup ## the examples in Node, Go, Java and Rust, against a broker; buf over the contract, pyright over samples

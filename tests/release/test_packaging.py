@@ -152,7 +152,7 @@ def test_each_extra_is_announced_and_all_of_them_is_all() -> None:
     ours = metadata.metadata("popmq")
     parts, frameworks = (
         {"cli", "console", "grpcio", "otel", "server", "spark"},
-        {"celery", "django", "dramatiq", "taskiq"},
+        {"airflow", "celery", "django", "dramatiq", "taskiq"},
     )
     assert set(ours.get_all("Provides-Extra") or ()) == {*parts, *frameworks, "all"}
     assert PROJECT["optional-dependencies"]["all"] == ["popmq[server,spark,console,otel]"]

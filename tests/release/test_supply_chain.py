@@ -11,7 +11,9 @@ from packaging.requirements import Requirement
 from scripts.supply_chain import needed, pruned
 from tests.sources import ROOT
 
-FRAMEWORKS = ("celery", "django", "dramatiq", "taskiq")
+FRAMEWORKS = (
+    *("apache-airflow", "apache-airflow-providers-common-messaging", "celery", "django", "dramatiq", "taskiq"),
+)
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
