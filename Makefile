@@ -254,10 +254,10 @@ dist: ## the wheel and the source archive of a release in dist/, looked at by tw
 	@build/release/bin/python -m twine check --strict dist/*
 
 .PHONY: test-frameworks
-test-frameworks: setup ## the frameworks' own tests over PopMQ, and tables of them in docs/integrations; FRAMEWORK=celery for one (30 minutes; Django 6: Python 3.12)
+test-frameworks: setup ## the frameworks' own tests over PopMQ, and tables of them in docs/integrations; FRAMEWORK=celery for one (half an hour and more; Django 6: Python 3.12)
 	$(call venv,build/frameworks/venv)
 	@build/frameworks/venv/bin/python $(PIP_INSTALL) --editable '.[server,celery,dramatiq,taskiq]' --group frameworks
-	@for name in $(or $(FRAMEWORK),celery dramatiq django); do echo "test-frameworks: $$name"; \
+	@for name in $(or $(FRAMEWORK),celery dramatiq django airflow); do echo "test-frameworks: $$name"; \
 		case $$name in celery) $(BIN)/python -m tests.integrations.frameworks ;; *) $(BIN)/python -m scripts.frameworks.$$name ;; esac; done
 
 .PHONY: polyglot

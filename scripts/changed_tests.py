@@ -31,6 +31,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "bench/": ("tests/bench", "tests/release"),
     "demo/": ("tests/spark",),
     "deploy/": ("tests/release",),
+    "examples/airflow/": ("tests/integrations/airflow",),
     "examples/django/": ("tests/integrations/django",),
     "examples/outbox.py": ("tests/outbox",),
     "examples/settle.py": ("tests/sdk/workers",),

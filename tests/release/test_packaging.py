@@ -141,6 +141,14 @@ def test_serve_without_the_server_extra_names_the_extra(missing: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_mcp_without_its_extra_names_the_extra() -> None:
+    code = "import sys; sys.modules['mcp'] = None; from popmq_cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, "mcp"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert 'pip install "popmq[mcp]"' in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.slow
 def test_the_pytest_plugin_costs_a_users_tests_next_to_nothing() -> None:
     heavy = (*HEAVY, "popmq_server")

@@ -40,6 +40,13 @@ class Process:
                 self._outbox = popmq.Outbox(self.client, connections[self._options.database])
             return self._outbox
 
+    def prepare(self, alias: str) -> None:
+        """Makes the table of the outbox, if this database decides and needs one: before a transaction has to."""
+        database = connections[alias]
+        if alias == self._options.database and decides(database):
+            with self.outbox(database):
+                pass
+
     def send(self, topic: str, message: popmq.Message) -> None:
         """Sends in the transaction of this thread, if there is one; creates the topic if it is missing."""
         try:

@@ -8,13 +8,14 @@ its queue; a coroutine in an event loop of that thread.
                                      └─ raises ─▶ task_finished ─▶ dead letter, with the traceback as its reason
 """
 
+import asyncio
 import json
 import os
 from functools import partial
 from typing import Any
 
 import django
-from django.db import close_old_connections
+from django.db import close_old_connections, connections
 
 import popmq
 from popmq_integrations.django import records
@@ -33,41 +34,37 @@ from popmq_integrations.django.seam import (
 GIVEN = "POPMQ_DJANGO_WORKER"
 
 
-class Connections(popmq.Middleware):
-    """What Django does around each request; and the answers to the broker's check-backs, while the worker runs."""
+class Preparing(popmq.Middleware):
+    """Creates what is missing; answers the broker for processes that died in a transaction while the worker runs."""
 
     def __init__(self, backend: PopMQBackend) -> None:
         self._backend = backend
 
-    def started(self, worker: popmq.Worker) -> None:
-        """Creates what is missing, and answers for processes that died in a transaction."""
-        from django.db import connections
+    async def started(self, worker: popmq.Worker) -> None:
+        """In a thread: Django uses no database in a thread that runs an event loop."""
+        await asyncio.to_thread(self._prepare, [handler.topic for handler in worker.handlers])
 
-        topics = [self._backend.topic_of(queue) for queue in sorted(self._backend.queues)]
-        topics = sorted({*topics, *(handler.topic for handler in worker.handlers)})
-        self._backend.process.declare(*topics)
-        database = connections[self._backend.settings.database]
-        if decides(database):
-            outbox = self._backend.process.outbox
-            outbox.answer(*topics)
-            with outbox(database):  # makes its table, which no transaction then has to do
-                pass
+    def _prepare(self, handled: list[str]) -> None:
+        process, alias = self._backend.process, self._backend.settings.database
+        topics = sorted({*handled, *map(self._backend.topic_of, self._backend.queues)})
+        process.declare(*topics)
+        if decides(connections[alias]):
+            process.prepare(alias)
+            process.outbox.answer(*topics)
+        connections.close_all()
 
-    def before(self, delivery: popmq.Delivery) -> None:
-        """Closes connections to databases that are too old or broken."""
-        close_old_connections()
 
-    def after(self, delivery: popmq.Delivery, result: Any) -> None:
-        """The same."""
-        close_old_connections()
-
-    def failed(self, delivery: popmq.Delivery, error: Exception) -> None:
-        """The same."""
+def handle(backend: PopMQBackend, worker_id: str, delivery: popmq.Delivery) -> popmq.Result:
+    """Runs the task of one message in a thread of the worker, whose connections it treats as requests of Django do."""
+    close_old_connections()
+    try:
+        return _run(backend, worker_id, delivery)
+    finally:
         close_old_connections()
 
 
-def run(backend: PopMQBackend, worker_id: str, delivery: popmq.Delivery) -> popmq.Result:
-    """Runs the task of one message. A task that this code does not have yet is tried again: others may deploy it."""
+def _run(backend: PopMQBackend, worker_id: str, delivery: popmq.Delivery) -> popmq.Result:
+    """A task that this code does not have yet is tried again: others may deploy it."""
     try:
         result = records.read(delivery, backend.queue_of(delivery.topic), backend.alias)
     except ValueError as error:
@@ -117,10 +114,10 @@ def worker_of(
     if not served:
         raise ValueError(f"TASKS[{alias!r}] has no QUEUES: name those of this worker with --queue")
     name = records.worker_id()
-    worker = popmq.Worker(**{**backend.connection, "client_id": name}, middleware=[Connections(backend)])
+    worker = popmq.Worker(**{**backend.connection, "client_id": name}, middleware=[Preparing(backend)])
     for queue in served:
-        handle = worker.on(backend.topic_of(queue), group=backend.settings.group, concurrency=concurrency)
-        handle(_named(partial(run, backend, name), f"queue {queue}"))
+        register = worker.on(backend.topic_of(queue), group=backend.settings.group, concurrency=concurrency)
+        register(_named(partial(handle, backend, name), f"queue {queue}"))
     return worker
 
 

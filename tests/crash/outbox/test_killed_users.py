@@ -22,6 +22,7 @@ from harness.broker_process import ROOT, BrokerProcess
 from harness.mariadb import MariaDB
 from harness.postgresql import PostgreSQL
 from popmq._outbox.libraries import mysql_of
+from popmq._sync.outbox.connections import connect
 from tests.crash.conftest import Scale
 from tests.crash.outbox.users import CREATE, TOPIC
 
@@ -174,6 +175,9 @@ def test_a_task_of_django_exists_if_and_only_if_its_row_does_wherever_its_proces
     kills = scale.pick(short=30, whole=int(os.environ.get("POPMQ_KILLS", "5000")))
     with BrokerProcess(tmp_path / "broker") as broker, popmq.Client(broker.endpoint) as client:
         client.topics.create(TASKS, queues=201, type="PRIORITY")
+        reached = connect(rows.database)
+        reached.run(reached.kind.prepare())  # as `migrate` does in a project
+        reached.close()
         with popmq.Outbox(client, rows.database) as outbox:
             outbox.answer(TASKS)
             with started(broker, rows.database, kills, scale.seed, "django") as users:

@@ -96,3 +96,13 @@ def test_with_a_database_that_cannot_be_asked_tasks_are_sent_after_the_commit(
         tasks.paid.enqueue(2)
         raise Stop
     assert arguments(work()) == [1]
+
+
+def test_migrate_makes_the_table_of_the_outbox(tasks: Any) -> None:
+    from django.core.management import call_command
+    from django.db import connections
+
+    with connections["shop"].cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS popmq_outbox")
+    call_command("migrate", database="shop", verbosity=0)
+    assert "popmq_outbox" in connections["shop"].introspection.table_names()
