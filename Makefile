@@ -208,7 +208,7 @@ chaos-frameworks: .venv/frameworks ## 1,000 kills of workers and 20 of the broke
 	@echo "chaos-frameworks: tasks run while workers and brokers are killed"
 	@$(BIN)/python -m tests.integrations.campaign.campaign $(or $(FRAMEWORKS),dramatiq taskiq)
 bench-frameworks: .venv/frameworks ## no-op tasks a second by prefetch, on PopMQ and on Redis, in alternating rounds, and a table (three minutes)
-	@$(BIN)/python -m bench.frameworks $(or $(FRAMEWORKS),dramatiq taskiq)
+	@$(BIN)/python -m bench.peers.frameworks $(or $(FRAMEWORKS),dramatiq taskiq)
 .venv/frameworks: .venv/ready
 	@$(BIN)/python $(PIP_INSTALL) --group frameworks
 	@touch $@

@@ -104,8 +104,8 @@ class InMemoryBroker(PopMQBroker):
                 await maybe_awaitable(getattr(middleware, name)())
 
 
-taskiq.InMemoryBroker = InMemoryBroker  # type: ignore[misc,assignment]
-taskiq.brokers.inmemory_broker.InMemoryBroker = InMemoryBroker  # type: ignore[misc,assignment]
+for module in (taskiq, taskiq.brokers.inmemory_broker):
+    setattr(module, "InMemoryBroker", InMemoryBroker)  # noqa: B010 - mypy refuses an assignment to a class
 
 #: Tests that say what only a broker in memory does.
 _DELAYED = "retries with a delay of 5 s, which the broker in memory ignores"

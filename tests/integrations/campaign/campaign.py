@@ -159,7 +159,7 @@ def produce(adapter: Adapter, plan: Plan, until: float) -> dict[int, Any]:
 def kill_brokers(broker: Process, plan: Plan, kills: list[float]) -> None:
     """kill -9 of the broker, spread evenly, each followed by a start at once."""
     for _ in range(plan.broker_kills):
-        time.sleep(plan.seconds / plan.broker_kills * random.uniform(0.7, 1.0))
+        threading.Event().wait(plan.seconds / plan.broker_kills * random.uniform(0.7, 1.0))
         broker.kill()
         kills.append(time.time())
         broker.start()

@@ -10,7 +10,7 @@ from dramatiq.results import ResultFailure, ResultMissing, Results, ResultTimeou
 from popmq.testing import Broker, FakeClock
 from popmq_integrations.dramatiq import PopMQBackend, PopMQBroker
 from tests.integrations.dramatiq.conftest import Working
-from tests.integrations.dramatiq.test_broker import taken
+from tests.integrations.dramatiq.helpers import taken
 
 
 def adding() -> "dramatiq.Actor[[int, int], int]":

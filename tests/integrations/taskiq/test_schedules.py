@@ -9,7 +9,7 @@ from taskiq.exceptions import ScheduledTaskCancelledError
 from popmq.testing import FakeClock
 from popmq_integrations.taskiq import PopMQBroker, PopMQScheduleSource
 from tests.integrations.taskiq.conftest import Working
-from tests.integrations.taskiq.test_broker import HOUR_MS, eventually, until_done
+from tests.integrations.taskiq.helpers import HOUR_MS, eventually, until_done
 
 
 async def test_a_cron_runs_without_a_scheduler_process_and_each_run_is_a_task_of_its_own(

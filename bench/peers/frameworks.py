@@ -1,6 +1,6 @@
 """No-op tasks a second through Dramatiq and taskiq, on PopMQ and on Redis, by prefetch.
 
-    python -m bench.frameworks dramatiq taskiq --rounds 3
+    python -m bench.peers.frameworks dramatiq taskiq --rounds 3
 
 In each round and for each prefetch, both brokers run one after the other: tasks are sent, then one worker process runs
 them all. The rate is of the runs, from the first to the last. PopMQ syncs each send and ack to the disk; Redis appends
@@ -131,7 +131,7 @@ def started(broker: str, folder: Path) -> Iterator[str]:
 
 def rate(framework: str, broker: str, prefetch: int, tasks: int) -> float:
     """Tasks a second of one worker process."""
-    words = [sys.executable, "-m", "bench.frameworks", "--part", framework, broker]
+    words = [sys.executable, "-m", "bench.peers.frameworks", "--part", framework, broker]
     with tempfile.TemporaryDirectory() as name, started(broker, Path(name)) as endpoint:
         subprocess.run([*words, endpoint, str(prefetch), str(tasks), "send"], check=True, stderr=subprocess.DEVNULL)
         worker = subprocess.Popen(
