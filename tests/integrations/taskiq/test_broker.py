@@ -115,6 +115,17 @@ async def test_a_task_is_tried_again_by_a_middleware_and_then_is_a_dead_letter(
     assert len(tries) == 3
 
 
+async def test_a_broker_whose_middlewares_were_replaced_acks_what_taskiq_acks(
+    tasks: PopMQBroker, working: Working
+) -> None:
+    tasks.middlewares = []
+    task = tasks.register_task(lambda: None, task_name="plain")
+    async with working():
+        await task.kiq()
+        await until_done(tasks)
+    assert await dead(tasks) == []
+
+
 @pytest.mark.parametrize("body", [b"not of this kind", b"unknown"])
 async def test_what_no_worker_can_run_is_a_dead_letter(tasks: PopMQBroker, working: Working, body: bytes) -> None:
     if body == b"unknown":
