@@ -75,7 +75,7 @@ class PopMQScheduleSource(ScheduleSource):
                     continue  # it became due meanwhile
 
     async def get_schedules(self) -> list[ScheduledTask]:
-        """The schedules that the broker keeps: crons, and times, among the 1,000 delayed messages that are due first."""
+        """The schedules that the broker keeps: crons, and times among the 1,000 delayed messages that are due first."""
         client = self._broker.client
         found = [
             self._scheduled(each.message.body, each.message.properties, cron=each.cron, cron_offset=each.tz)
