@@ -201,6 +201,19 @@ chaos-spark: setup .venv/demo build/delta/ready ## BATCHES=50 of each query thro
 	@POPMQ_CAMPAIGN=whole POPMQ_CHAOS_BATCHES=$(BATCHES) $(BIN)/pytest -q -s -m spark --timeout=0 \
 		$(addprefix tests/spark/real/,test_chaos.py test_speculation.py test_whole_demo.py)
 
+.PHONY: test-frameworks chaos-frameworks bench-frameworks
+test-frameworks: .venv/frameworks ## the own tests of Dramatiq and taskiq, from their source archives, with PopMQ in place of their brokers (4 minutes)
+	@$(BIN)/python -m scripts.frameworks.dramatiq
+	@$(BIN)/python -m scripts.frameworks.taskiq
+chaos-frameworks: .venv/frameworks ## 1,000 kills of workers and 20 of the broker under Dramatiq and taskiq, on PopMQ and on Redis, and a table (half an hour; FRAMEWORKS="dramatiq taskiq celery")
+	@echo "chaos-frameworks: tasks run while workers and brokers are killed"
+	@$(BIN)/python -m tests.integrations.campaign.campaign $(or $(FRAMEWORKS),dramatiq taskiq)
+bench-frameworks: .venv/frameworks ## no-op tasks a second by prefetch, on PopMQ and on Redis, in alternating rounds, and a table (three minutes)
+	@$(BIN)/python -m bench.peers.frameworks $(or $(FRAMEWORKS),dramatiq taskiq)
+.venv/frameworks: .venv/ready
+	@$(BIN)/python $(PIP_INSTALL) --group frameworks
+	@touch $@
+
 spark-kafka: setup build/delta/ready ## the Spark source beside Spark's own Kafka source (Kafka by Maven), and a table
 	@echo "spark-kafka: $(or $(MESSAGES),200000) messages into each broker, then $(or $(SECONDS),20) seconds of 1,000 messages a second"
 	@$(BIN)/python -m bench.spark_kafka $(or $(MESSAGES),200000) $(or $(SECONDS),20)

@@ -37,6 +37,8 @@ AREAS: dict[str, tuple[str, ...]] = {
     "examples/settle.py": ("tests/sdk/workers",),
     "examples/snooze.py": ("tests/sdk/workers",),
     "examples/time_limit.py": ("tests/sdk/workers",),
+    "examples/dramatiq_app.py": ("tests/integrations/dramatiq",),
+    "examples/taskiq_app.py": ("tests/integrations/taskiq",),
     "examples/results.py": ("tests/sdk/workers",),
     "examples/fair_keys.py": ("tests/sdk/asking/test_fair_keys.py",),
     "docs/": ("tests/release", "tests/wire/test_documents.py", "tests/spark/test_docs.py"),

@@ -17,7 +17,7 @@ def unpacked(package: str) -> Path:
     folder = FOLDER / release
     if not folder.is_dir():
         FOLDER.mkdir(parents=True, exist_ok=True)
-        asked = ["download", "--quiet", "--no-deps", "--no-binary", ":all:", "--dest", str(FOLDER)]
+        asked = ["download", "--quiet", "--no-deps", "--no-binary", package, "--dest", str(FOLDER)]
         subprocess.run(
             [sys.executable, "-m", "pip", *asked, release.replace(f"{package}-", f"{package}==")], check=True
         )
@@ -29,5 +29,7 @@ def unpacked(package: str) -> Path:
 def pytest(folder: Path, plugin: str, files: list[str], *options: str) -> int:
     """Runs tests of a framework with our fixtures in place of its own. Returns the exit code of pytest."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-p", plugin, *options, *files]
+    # Each with the settings of its own release: none of ours.
+    ours = ["-o", "addopts=", "-o", "filterwarnings=default", "--timeout", "60", "-p", "no:cacheprovider", "-p", plugin]
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", *ours, *options, *files]
     return subprocess.run(command, cwd=folder, env=environment, check=False).returncode

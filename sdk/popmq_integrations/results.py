@@ -1,4 +1,5 @@
 """Results of tasks in a group that keeps results (docs/results.md), for frameworks that store results themselves.
+docs/decisions/0061-dramatiq-and-taskiq.md says why.
 
     ack of a task, with its result ───────────────────────────┐ one commit
                                                               ├──▶ %RESULT%group: id → body

@@ -19,8 +19,8 @@ from popmq_integrations.taskiq.names import id_of
 
 T = TypeVar("T")
 
-#: What follows the id of a task in that of its whole error, and of its progress. The broker's own result of a dead
-#: letter is only the reason.
+#: What follows the id of a task in that of its whole error, and of its progress. What the broker keeps of a dead letter
+#: by itself is only the reason.
 _ERROR, _PROGRESS = "!error", "!progress"
 
 
@@ -95,7 +95,7 @@ class PopMQResultBackend(AsyncResultBackend[T]):
             await self._client().forget_results([id_of(task_id), id_of(task_id) + _ERROR], self.group_name)
         if found.failed:
             error = RuntimeError(f"the task became a dead letter: {found.reason}")
-            return TaskiqResult(is_err=True, return_value=None, execution_time=0.0, error=error)  # type: ignore[arg-type]
+            return TaskiqResult[Any](is_err=True, return_value=None, execution_time=0.0, error=error)
         return TaskiqResult[Any].model_validate(self.serializer.loadb(found.body))
 
     async def set_progress(self, task_id: str, progress: TaskProgress[Any]) -> None:

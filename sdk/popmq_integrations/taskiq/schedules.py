@@ -66,14 +66,16 @@ class PopMQScheduleSource(ScheduleSource):
         try:
             await client.schedules.delete(self._name(schedule_id))
         except (popmq.errors.ScheduleNotFound, popmq.errors.InvalidField):  # it is a time, or no name of a cron
-            for delayed in (await client.messages.list_delayed(key=schedule_id)).messages:
+            for delayed in (await client.messages.list_delayed(key=schedule_id, whole=True)).messages:
+                if delayed.message is None or delayed.message.properties.get(_SCHEDULE_ID) != schedule_id:
+                    continue  # another program's message with this key
                 try:
                     await client.messages.recall(delayed.topic, delayed.recall_handle)
                 except popmq.errors.MessageNotFound:
                     continue  # it became due meanwhile
 
     async def get_schedules(self) -> list[ScheduledTask]:
-        """The schedules that the broker keeps: crons, and times that are not over."""
+        """The schedules that the broker keeps: crons, and times among the 1,000 delayed messages that are due first."""
         client = self._broker.client
         found = [
             self._scheduled(each.message.body, each.message.properties, cron=each.cron, cron_offset=each.tz)

@@ -1,8 +1,6 @@
 """Dramatiq on PopMQ: what its broker does for messages, workers and operators."""
 
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import dramatiq
 import pytest
@@ -12,21 +10,9 @@ import popmq
 from popmq.testing import Broker, FakeClock
 from popmq_integrations.dramatiq import PopMQBroker
 from tests.integrations.dramatiq.conftest import Working
+from tests.integrations.dramatiq.helpers import actor, taken
 
 HOUR_MS = 3_600_000
-
-
-def taken(queues: PopMQBroker, queue_name: str = "default") -> tuple[Any, Any]:
-    """(consumer, the next message of the queue)."""
-    consumer = queues.consume(queue_name, prefetch=1, timeout=1000)
-    while (message := next(consumer)) is None:
-        pass
-    return consumer, message
-
-
-def actor(name: str, run: Callable[..., Any] = lambda *_: None, **options: Any) -> Any:
-    """An actor of this name."""
-    return dramatiq.actor(actor_name=name, **options)(run)
 
 
 def test_a_delayed_message_waits_in_the_broker_and_not_in_a_worker(

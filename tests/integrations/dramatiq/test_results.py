@@ -10,7 +10,7 @@ from dramatiq.results import ResultFailure, ResultMissing, Results, ResultTimeou
 from popmq.testing import Broker, FakeClock
 from popmq_integrations.dramatiq import PopMQBackend, PopMQBroker
 from tests.integrations.dramatiq.conftest import Working
-from tests.integrations.dramatiq.test_broker import taken
+from tests.integrations.dramatiq.helpers import taken
 
 
 def adding() -> "dramatiq.Actor[[int, int], int]":
@@ -78,6 +78,16 @@ def test_a_result_that_is_too_large_says_so_to_who_waits(queues: PopMQBroker, wo
     sent = large.send()
     with working(), pytest.raises(ResultFailure, match="keeps at most 262144"):
         sent.get_result(block=True)
+
+
+def test_the_result_of_a_member_of_a_group_is_there_before_its_ack(queues: PopMQBroker) -> None:
+    sent = adding().message(1, 2).copy(options={"group_completion_uuid": "a group"})
+    queues.enqueue(sent)
+    consumer, message = taken(queues)
+    queues.emit_after("process_message", message, result=3)
+    assert sent.get_result() == 3
+    consumer.ack(message)
+    consumer.close()
 
 
 def test_the_callback_of_a_group_finds_the_results_of_its_members(queues: PopMQBroker, working: Working) -> None:

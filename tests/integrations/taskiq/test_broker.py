@@ -1,8 +1,6 @@
 """taskiq on PopMQ: what its broker does for tasks and workers."""
 
 import asyncio
-import itertools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,35 +12,7 @@ import popmq
 from popmq.testing import Broker, FakeClock
 from popmq_integrations.taskiq import PopMQBroker
 from tests.integrations.taskiq.conftest import Working
-
-HOUR_MS = 3_600_000
-
-
-async def numbers(tasks: PopMQBroker) -> popmq.GroupStats:
-    found = await tasks.client.wait_available(tasks.queue_name, tasks.group_name, min_ready=0)
-    return found.stats
-
-
-async def undone(tasks: PopMQBroker) -> int:
-    found = await numbers(tasks)
-    return found.ready + (found.in_flight or 0) + found.retry + (found.backoff or 0) + (found.delayed or 0)
-
-
-async def until_done(tasks: PopMQBroker) -> None:
-    while await undone(tasks):
-        pass
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Lets other tasks of the event loop run until the condition holds, or the test's time limit ends the test."""
-    for _ in itertools.count():
-        if condition():
-            return
-        await asyncio.sleep(0)
-
-
-async def dead(tasks: PopMQBroker) -> list[popmq.Delivery]:
-    return list((await tasks.client.messages.browse(f"%DLQ%{tasks.group_name}")).deliveries)
+from tests.integrations.taskiq.helpers import HOUR_MS, dead, numbers, undone, until_done
 
 
 async def test_a_task_runs_and_is_acked(tasks: PopMQBroker, working: Working) -> None:
@@ -143,6 +113,17 @@ async def test_a_task_is_tried_again_by_a_middleware_and_then_is_a_dead_letter(
     assert letter.dead_letter is not None
     assert letter.dead_letter.reason.startswith("ValueError: no 3")
     assert len(tries) == 3
+
+
+async def test_a_broker_whose_middlewares_were_replaced_acks_what_taskiq_acks(
+    tasks: PopMQBroker, working: Working
+) -> None:
+    tasks.middlewares = []
+    task = tasks.register_task(lambda: None, task_name="plain")
+    async with working():
+        await task.kiq()
+        await until_done(tasks)
+    assert await dead(tasks) == []
 
 
 @pytest.mark.parametrize("body", [b"not of this kind", b"unknown"])

@@ -11,7 +11,7 @@ from taskiq import AsyncTaskiqDecoratedTask
 from popmq.testing import Broker
 from popmq_integrations.taskiq import PopMQBroker, PopMQResultBackend
 from tests.integrations.programs import Program
-from tests.integrations.taskiq.test_broker import until_done
+from tests.integrations.taskiq.helpers import until_done
 
 pytestmark = pytest.mark.process
 

@@ -11,7 +11,7 @@ from taskiq.exceptions import ResultGetError
 from popmq.testing import Broker, FakeClock
 from popmq_integrations.taskiq import PopMQBroker, PopMQResultBackend
 from tests.integrations.taskiq.conftest import Working
-from tests.integrations.taskiq.test_broker import until_done
+from tests.integrations.taskiq.helpers import until_done
 
 
 def result(value: object) -> "TaskiqResult[Any]":

@@ -6,10 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from taskiq.exceptions import ScheduledTaskCancelledError
 
+import popmq
 from popmq.testing import FakeClock
 from popmq_integrations.taskiq import PopMQBroker, PopMQScheduleSource
 from tests.integrations.taskiq.conftest import Working
-from tests.integrations.taskiq.test_broker import HOUR_MS, eventually, until_done
+from tests.integrations.taskiq.helpers import HOUR_MS, eventually, until_done
 
 
 async def test_a_cron_runs_without_a_scheduler_process_and_each_run_is_a_task_of_its_own(
@@ -51,6 +52,9 @@ async def test_a_time_is_a_delayed_message_that_can_be_taken_back(tasks: PopMQBr
     await created.unschedule()
     assert [each.schedule_id for each in await source.get_schedules()] == [other.schedule_id]
     await source.delete_schedule("of nobody")
+    await tasks.client.send("taskiq", popmq.Message("another program's", key="k1", delay=60.0))
+    await source.delete_schedule("k1")
+    assert len((await tasks.client.messages.list_delayed(key="k1")).messages) == 1
 
 
 async def test_a_scheduler_process_leaves_them_to_the_broker(tasks: PopMQBroker) -> None:
