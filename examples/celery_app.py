@@ -46,18 +46,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    command = (
-        sys.executable,
-        "-m",
-        "celery",
-        "-A",
-        "celery_app",
-        "worker",
-        "--concurrency",
-        "2",
-        "--loglevel",
-        "WARNING",
-    )
+    celery = os.path.join(os.path.dirname(sys.executable), "celery")
+    command = (celery, "-A", "celery_app", "worker", "--concurrency", "2", "--loglevel", "WARNING")
     worker = subprocess.Popen(command, cwd=os.path.dirname(os.path.abspath(__file__)))
     try:
         main()

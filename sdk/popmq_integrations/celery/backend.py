@@ -187,7 +187,10 @@ class PopMQBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has no
         while waiting:
             left = WAIT_S if until is None else max(0.0, until - monotonic())
             wait = 0.0 if max_iterations else min(left, interval or 0.5 if on_interval else WAIT_S)
-            for place, value in self._values(list(waiting)[:IDS_MAX], wait).items():
+            found = self._values(list(waiting)[:IDS_MAX], wait)
+            if on_interval is not None:
+                on_interval()  # first: it raises why a parent failed
+            for place, value in found.items():
                 task_id, meta = waiting.pop(place), self.decode_result(value)
                 self._cache[task_id] = meta
                 if on_message is not None:
@@ -197,18 +200,12 @@ class PopMQBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has no
                 return
             if until is not None and monotonic() >= until:
                 raise ResultTimeout(f"{len(waiting)} tasks have no result after {timeout} s")
-            if on_interval is not None:
-                on_interval()
 
     # ── Chords ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
         """How many parts have to end, of groups in groups too; Celery knows it when it sends the last one."""
         self.set(self._size_key(group_id), str(chord_size))
-
-    def add_to_chord(self, group_id: str, result: Any) -> None:
-        """A part sends another one: they are one more."""
-        self.set_chord_size(group_id, int(self.get(self._size_key(group_id)) or 0) + 1)
 
     def _size_key(self, group_id: str) -> str:
         return f"{self.get_key_for_chord(group_id)}-size"

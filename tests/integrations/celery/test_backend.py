@@ -116,7 +116,7 @@ def test_each_part_of_a_chord_counts_once_also_if_it_ends_twice(
     for task_id in ids:
         backend.store_result(task_id, task_id, states.SUCCESS)
     GroupResult("g1", [app.AsyncResult(task_id) for task_id in ids], app=app).save(backend)
-    body = app.signature("body")
+    body = app.signature("body", task_id="body-1")
     monkeypatch.setattr(type(body), "delay", lambda self, results: started.append(results))
 
     def ends(index: int) -> None:
@@ -130,3 +130,4 @@ def test_each_part_of_a_chord_counts_once_also_if_it_ends_twice(
     ends(2)
     ends(2)  # its worker died before its ack: the task ran again
     assert started == [ids]
+    assert app.AsyncResult("body-1").state == states.PENDING  # and did not fail

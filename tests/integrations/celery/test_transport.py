@@ -191,6 +191,17 @@ def test_exchanges_route_also_between_connections_that_know_nothing_of_each_othe
     assert mine.until(1) == yours.until(1) == ["hello"]
 
 
+def test_a_queue_gets_what_is_published_after_it_was_bound(connect: Connect) -> None:
+    exchange = kombu.Exchange("everybody", type="fanout")
+    producer = connect().Producer()
+    early = Consuming(connect(), kombu.Queue("early", exchange))
+    producer.publish("first", exchange=exchange)
+    late = Consuming(connect(), kombu.Queue("late", exchange))
+    producer.publish("second", exchange=exchange)
+    assert late.until(1) == ["second"]
+    assert early.until(2) == ["first", "second"]
+
+
 def test_queues_of_one_process_are_gone_with_its_connection(connection: kombu.Connection, popmq_broker: Broker) -> None:
     reply = kombu.Queue("reply-1", kombu.Exchange("replies", type="direct"), routing_key="1", auto_delete=True)
     consuming = Consuming(connection, reply)

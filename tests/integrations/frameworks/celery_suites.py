@@ -11,7 +11,15 @@ KOMBU_LEFT_OUT = {
     ),
 }
 CELERY_LEFT_OUT = {
+    "test_generator": "expects that tasks of a chord's header are sent while the header is still read: with Redis only",
+    "test_add_to_chord": "a task adds to the chord that it is in: Celery supports it with Redis only",
+    "test_add_chord_to_chord": "the same",
+    "test_chord_on_error": "reads what the Redis backend keeps of a chord",
     "test_trace_log_arguments": "fails in this environment with Redis as broker and backend, too",
+    "(test_error_propagates_from_chord and not test_error_propagates_from_chord2)": (
+        "Celery's issue 6437: a group that is joined natively does not see that a task before it failed; with Redis "
+        "the test is marked as failing, too"
+    ),
     "test_scheduled": "expects that a worker holds tasks with an ETA: the broker holds them until they are due",
 }
 #: Tests of what not every backend can, such as chords, are skipped unless the backend is Redis.

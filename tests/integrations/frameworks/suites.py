@@ -24,7 +24,7 @@ class Suite:
     package: str  # as PyPI has it; the installed release is taken
     title: str
     arguments: Sequence[str]  # of pytest
-    left_out: Mapping[str, str]  # a part of a test's name → why it is not run
+    left_out: Mapping[str, str]  # a part of a test's name, or `(part and not longer)` → why it is not run
     files: Mapping[str, Path] = field(default_factory=dict)  # ours, copied into the sources
     replaced: Mapping[str, str] = field(default_factory=dict)  # in the tests: a regular expression → a text
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -76,7 +76,9 @@ def run(suite: Suite, endpoint: str) -> list[Outcome]:
     environment |= {"TEST_BROKER": url, "TEST_BACKEND": url, **suite.environment}
     subprocess.run(command, cwd=folder, env=environment, check=False)
     outcomes = [_outcome(case) for case in ElementTree.parse(report).iter("testcase")]
-    return outcomes + [Outcome(name, "left out", reason) for name, reason in suite.left_out.items()]
+    return outcomes + [
+        Outcome(name.strip("()").partition(" ")[0], "left out", reason) for name, reason in suite.left_out.items()
+    ]
 
 
 def _outcome(case: ElementTree.Element) -> Outcome:
