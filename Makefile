@@ -202,9 +202,12 @@ chaos-spark: setup .venv/demo build/delta/ready ## BATCHES=50 of each query thro
 		$(addprefix tests/spark/real/,test_chaos.py test_speculation.py test_whole_demo.py)
 
 .PHONY: test-frameworks chaos-frameworks bench-frameworks
-test-frameworks: .venv/frameworks ## the own tests of Dramatiq and taskiq, from their source archives, with PopMQ in place of their brokers (4 minutes)
-	@$(BIN)/python -m scripts.frameworks.dramatiq
-	@$(BIN)/python -m scripts.frameworks.taskiq
+test-frameworks: .venv/frameworks ## the frameworks' own tests over PopMQ, and tables of them in docs/integrations; FRAMEWORK=celery for one (half an hour and more; Django 6: Python 3.12)
+	$(call venv,build/frameworks/venv)
+	@build/frameworks/venv/bin/python $(PIP_INSTALL) --editable '.[server,celery]' --group frameworks
+	@for name in $(or $(FRAMEWORK),celery dramatiq taskiq django airflow); do echo "test-frameworks: $$name"; \
+		case $$name in celery) $(BIN)/python -m tests.integrations.frameworks ;; \
+		*) $(BIN)/python -m scripts.frameworks.$$name ;; esac || exit 1; done
 chaos-frameworks: .venv/frameworks ## 1,000 kills of workers and 20 of the broker under Dramatiq and taskiq, on PopMQ and on Redis, and a table (half an hour; FRAMEWORKS="dramatiq taskiq celery")
 	@echo "chaos-frameworks: tasks run while workers and brokers are killed"
 	@$(BIN)/python -m tests.integrations.campaign.campaign $(or $(FRAMEWORKS),dramatiq taskiq)
@@ -265,13 +268,6 @@ dist: ## the wheel and the source archive of a release in dist/, looked at by tw
 	@build/release/bin/python $(PIP_INSTALL) --group release
 	@rm -rf dist && build/release/bin/python -m build --quiet
 	@build/release/bin/python -m twine check --strict dist/*
-
-.PHONY: test-frameworks
-test-frameworks: setup ## the frameworks' own tests over PopMQ, and tables of them in docs/integrations; FRAMEWORK=celery for one (half an hour and more; Django 6: Python 3.12)
-	$(call venv,build/frameworks/venv)
-	@build/frameworks/venv/bin/python $(PIP_INSTALL) --editable '.[server,celery,dramatiq,taskiq]' --group frameworks
-	@for name in $(or $(FRAMEWORK),celery dramatiq django airflow); do echo "test-frameworks: $$name"; \
-		case $$name in celery) $(BIN)/python -m tests.integrations.frameworks ;; *) $(BIN)/python -m scripts.frameworks.$$name ;; esac; done
 
 .PHONY: polyglot
 polyglot: setup ## the examples in Node, Go, Java and Rust, against a broker; buf over the contract, pyright over samples

@@ -93,7 +93,7 @@ class Taskiq:
         self._loop = asyncio.new_event_loop()
         self._started = False
 
-        @broker.task(task_name="campaign")  # type: ignore[untyped-decorator]
+        @broker.task(task_name="campaign")
         async def campaign(number: int, due: float) -> int:
             await asyncio.to_thread(note, number, due)
             return number
@@ -137,7 +137,7 @@ class Celery:
             worker_hijack_root_logger=False,
         )
 
-        @app.task(name="campaign")  # type: ignore[untyped-decorator]
+        @app.task(name="campaign")
         def campaign(number: int, due: float) -> int:
             note(number, due)
             return number
