@@ -237,10 +237,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
 
     def _passes(self, delivery: popmq.Delivery, patterns: dict[str, list[str]]) -> bool:
         exchange = delivery.properties.get("exchange", "")
-        kind = self.exchange_types["topic"]
-        return exchange not in patterns or names.matches(
-            kind, patterns[exchange], delivery.properties.get("routing_key", "")
-        )
+        key = delivery.properties.get("routing_key", "")
+        return exchange not in patterns or names.matches(patterns[exchange], key)
 
     def _message(self, delivery: popmq.Delivery, no_ack: bool, budget: Budget) -> Any:
         tag = next(self._delivery_tags)
