@@ -90,10 +90,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             self.client.topics.create(topic, queues=messages.PRIORITIES, type="PRIORITY", retention=retention)
 
     def _has_queue(self, queue: str, **declared: Any) -> bool:
-        try:
-            self.client.groups.get(names.topic_of_queue(queue))
-        except GroupNotFound:
-            return False
+        with suppress(PermissionDenied):
+            try:
+                self.client.groups.get(names.topic_of_queue(queue))
+            except GroupNotFound:
+                return False
         return True
 
     def _size(self, queue: str) -> int:
@@ -197,12 +198,12 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                     self._new_queue(routing_key, **declared)
                     self.client.send(topic, given)
                     return
-        try:
-            self.client.send(names.topic_of_exchange(exchange), given)
-        except TopicNotFound:  # no queue is bound to it; events of a worker that nobody watches are such messages
-            if not exchange:
-                text = f"there is no queue {routing_key!r}: the message is dropped"
-                warnings.warn(UndeliverableWarning(text), stacklevel=2)
+        if exchange or declared or self._has_queue(routing_key):
+            with suppress(TopicNotFound):  # no queue is bound to it, as to that of events if nobody watches
+                self.client.send(names.topic_of_exchange(exchange), given)
+        else:
+            text = f"there is no queue {routing_key!r}: the message is dropped"
+            warnings.warn(UndeliverableWarning(text), stacklevel=2)
 
     # ── Consuming ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -237,10 +238,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
 
     def _passes(self, delivery: popmq.Delivery, patterns: dict[str, list[str]]) -> bool:
         exchange = delivery.properties.get("exchange", "")
-        kind = self.exchange_types["topic"]
-        return exchange not in patterns or names.matches(
-            kind, patterns[exchange], delivery.properties.get("routing_key", "")
-        )
+        key = delivery.properties.get("routing_key", "")
+        return exchange not in patterns or names.matches(patterns[exchange], key)
 
     def _message(self, delivery: popmq.Delivery, no_ack: bool, budget: Budget) -> Any:
         tag = next(self._delivery_tags)

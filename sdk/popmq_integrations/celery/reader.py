@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
@@ -77,7 +77,7 @@ class Reader:
         self._make = client
         self._invisible = invisible
         self._process = os.getpid()
-        self._arrived: deque[tuple[Feed, popmq.Delivery] | PopMQError] = deque()
+        self._arrived: deque[tuple[Feed, popmq.Delivery] | Exception] = deque()
         self._requeued: set[asyncio.Task[Any]] = set()  # on their way to the broker
         self.socket, self._bell = socket.socketpair()
         self._bell.setblocking(False)
@@ -123,7 +123,7 @@ class Reader:
                 log.warning("topic %s cannot be read now, and is tried again: %s", topic, error)
                 await asyncio.sleep(AGAIN_S)
                 continue
-            except PopMQError as error:
+            except Exception as error:  # the consumer's thread raises it
                 self._ring([error])
                 return
             taken = batch[: max(0, feed.budget.room())]  # less, if another topic of this channel was faster
@@ -133,7 +133,7 @@ class Reader:
                 feed.budget.held.add(delivery.__enter__())  # its lease is renewed from now on
             self._ring([(feed, delivery) for delivery in taken])
 
-    def _ring(self, arrived: list[tuple[Feed, popmq.Delivery] | PopMQError]) -> None:
+    def _ring(self, arrived: Sequence[tuple[Feed, popmq.Delivery] | Exception]) -> None:
         if arrived:
             self._arrived.extend(arrived)
             with suppress(BlockingIOError):  # full of bytes that were not read yet
@@ -142,7 +142,7 @@ class Reader:
     def stop(self, feed: Feed) -> None:
         """Reads no more for a consumer, and gives back what it did not get yet."""
         self._run(self._stop(feed))
-        for each in [each for each in list(self._arrived) if not isinstance(each, PopMQError) and each[0] is feed]:
+        for each in [each for each in list(self._arrived) if not isinstance(each, Exception) and each[0] is feed]:
             self._arrived.remove(each)
             self.settle(feed.budget, each[1], give_back)
 
@@ -180,7 +180,7 @@ class Reader:
             arrived = self._arrived.popleft()
         except IndexError:  # a consumer was cancelled by the one before
             return False
-        if isinstance(arrived, PopMQError):
+        if isinstance(arrived, Exception):
             raise arrived
         feed, delivery = arrived
         feed.deliver(delivery)

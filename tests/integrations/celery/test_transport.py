@@ -252,6 +252,7 @@ def test_a_queue_that_is_deleted_under_its_consumer_is_an_error_after_which_cele
 
 
 def test_a_message_for_no_queue_is_told(connection: kombu.Connection) -> None:
+    kombu.Queue("reply", auto_delete=True)(connection).declare()  # its messages are in the topic of all such queues
     with pytest.warns(match="there is no queue 'nowhere'"):
         connection.Producer().publish("lost", routing_key="nowhere")
 
