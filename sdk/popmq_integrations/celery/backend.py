@@ -1,6 +1,6 @@
 """Results of tasks, as results of messages: a broker keeps them, hands them out by id, and lets callers wait for them.
 
-    set  KEY     Send a message with the id KEY to the lite topic KEY ─▶ Pop it ─▶ Ack it with the result
+    set  KEY     client.store_results({KEY: …})           one commit, also with all parts of a large one
     get  KEY     client.results([KEY, KEY-state])         waits in the broker, also for thousands at once
     incr KEY     Send to the lite topic KEY: the offset is the count. A part that ends twice has one id, and counts once
 
@@ -20,7 +20,6 @@ from typing import Any
 
 from celery import states
 from celery.backends.base import KeyValueStoreBackend
-from celery.exceptions import BackendStoreError
 from celery.exceptions import TimeoutError as ResultTimeout
 from kombu import Connection
 
@@ -28,8 +27,8 @@ import popmq
 from popmq.errors import AlreadyExists, PermissionDenied, TryLater
 from popmq_integrations.celery import options
 
-#: The group keeps the results, in %RESULT%celery-results, of messages of the first topic. The second one counts.
-GROUP = TOPIC = "celery-results"
+#: The group keeps the results, in %RESULT%celery-results. The topic counts.
+GROUP = "celery-results"
 COUNTS = "celery-chords"
 #: Results are kept for at least and at most so many seconds.
 KEEP_S = 60.0, 3650 * 86_400.0
@@ -37,8 +36,8 @@ KEEP_S = 60.0, 3650 * 86_400.0
 UNIQUE_IDS_S, CHORD_S = 86_400.0, 7 * 86_400.0
 #: Bytes of a result; a longer value is kept in several.
 RESULT_MAX = 256 * 1024
-#: Seconds of the lease of a message between its Pop and its Ack, and of one wait for results.
-LEASE_S, WAIT_S = 30.0, 20.0
+#: Parts of one call, and seconds of one wait for results.
+PARTS_MAX, WAIT_S = 60, 20.0
 #: Ids of a call.
 IDS_MAX = 2_048
 PARTS = "application/x-popmq-parts+"
@@ -62,7 +61,6 @@ def connected(process: int, url: str, given: tuple[tuple[str, Any], ...], keep: 
         tls = url.startswith("popmqs:")
         client = popmq.Client(**options.reached(connection, tls, 8082 if tls else 8081))
     with_rights: list[Callable[[], Any]] = [
-        lambda: client.topics.create(TOPIC, type="LITE", lite=popmq.LiteTopics(1_000_000, ttl=60)),
         lambda: client.topics.create(
             COUNTS, type="LITE", unique_ids=UNIQUE_IDS_S, lite=popmq.LiteTopics(1_000_000, ttl=max(CHORD_S, keep))
         ),
@@ -132,18 +130,13 @@ class PopMQBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has no
     def _set_with_state(self, key: str, value: str | bytes, state: str) -> None:
         whole = value.encode() if isinstance(value, str) else value
         place = identified(key) if state in states.READY_STATES else unfinished(key)
-        parts = [whole[first : first + RESULT_MAX] for first in range(0, len(whole), RESULT_MAX)]
-        for index in range(1, len(parts)):
-            self._store(identified(f"{place}-{index}"), popmq.Result(parts[index]))
-        self._store(place, popmq.Result(parts[0], content_type=f"{PARTS}{len(parts)}" if parts[1:] else ""))
-
-    def _store(self, place: str, result: popmq.Result) -> None:
-        """A result of the message that is sent for it, and of those that a process has left which was killed here."""
-        self.client.send(TOPIC, popmq.Message(b"-", message_id=place, lite_topic=place))
-        batch = self.client.pop(TOPIC, GROUP, lite_topics=[place], wait=LEASE_S, invisible=LEASE_S)
-        if not batch:
-            raise BackendStoreError(f"another process stores {place!r} all the time")
-        self.client.ack(batch, results=[result] * len(batch))
+        first, *rest = [whole[at : at + RESULT_MAX] for at in range(0, len(whole) or 1, RESULT_MAX)]
+        for at in range(0, len(rest), PARTS_MAX):
+            numbered = enumerate(rest[at : at + PARTS_MAX], at + 1)
+            parts = {identified(f"{place}-{index}"): popmq.Result(part) for index, part in numbered}
+            self.client.store_results(parts, GROUP)
+        kind = f"{PARTS}{1 + len(rest)}" if rest else ""
+        self.client.store_results({place: popmq.Result(first, content_type=kind)}, GROUP)
 
     def delete(self, key: str) -> None:
         """Forgets a value."""

@@ -1,6 +1,5 @@
 """PopMQBackend: results of Dramatiq's actors, kept by the group that reads their queue."""
 
-import os
 import re
 import time
 from typing import Any
@@ -17,7 +16,7 @@ from popmq.outcome import RESULT_BYTES_MAX
 from popmq_integrations.clients import ClientOfProcess
 from popmq_integrations.dramatiq.delivered import Delivered
 from popmq_integrations.dramatiq.names import id_of, topic_of
-from popmq_integrations.results import ResultInbox, counts, keep_for, result_of
+from popmq_integrations.results import counts, keep_for, result_of
 
 #: Milliseconds that get_result waits if it is told to block and not for how long, as Dramatiq's other backends.
 TIMEOUT_MS = 10_000
@@ -46,7 +45,6 @@ class PopMQBackend(ResultBackend):
         super().__init__(namespace=namespace, encoder=encoder)
         self._client = ClientOfProcess(endpoint, **client_options)
         self._kept: dict[str, float] = {}  # seconds for which groups are known to keep results
-        self._inboxes: dict[tuple[int, str], ResultInbox] = {}  # by process and group
 
     def get_result(
         self, message: "dramatiq.Message[Any] | MessageProxy", *, block: bool = False, timeout: int | None = None
@@ -128,14 +126,7 @@ class PopMQBackend(ResultBackend):
         at_once = message.options.get("group_completion_uuid")
         if isinstance(message, Delivered) and not at_once and message.takes(result, group, self._client().endpoint):
             return
-        self._inbox(group).store(id_of(message.message_id), result)
-
-    def _inbox(self, group: str) -> ResultInbox:
-        process = os.getpid(), group
-        if process not in self._inboxes:
-            inbox = ResultInbox(self._client(), f"{self.namespace}-results", group)
-            self._inboxes.setdefault(process, inbox)
-        return self._inboxes[process]
+        self._client().store_results({id_of(message.message_id): result}, group)
 
 
 def _failure(reason: str) -> ResultFailure:

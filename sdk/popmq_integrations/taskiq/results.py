@@ -13,7 +13,7 @@ import popmq
 from popmq.duration import Duration, seconds_of
 from popmq.outcome import RESULT_BYTES_MAX
 from popmq_integrations.clients import ClientOfLoop
-from popmq_integrations.results import AsyncResultInbox, counts, keep_for_async, result_of
+from popmq_integrations.results import counts, keep_for_async, result_of
 from popmq_integrations.taskiq.in_hand import HandLedger
 from popmq_integrations.taskiq.names import id_of
 
@@ -55,7 +55,6 @@ class PopMQResultBackend(AsyncResultBackend[T]):
         self.in_hand: HandLedger | None = None  # of the broker that uses it
         self._ttl = seconds_of(result_ttl, "result_ttl")
         self._client = ClientOfLoop(endpoint, **client_options)
-        self._inbox: AsyncResultInbox | None = None
 
     async def startup(self) -> None:
         """Lets the group keep results, and makes one that does not exist."""
@@ -68,7 +67,6 @@ class PopMQResultBackend(AsyncResultBackend[T]):
 
     async def shutdown(self) -> None:
         """Closes the connection."""
-        self._inbox = None
         await self._client.close()
 
     async def set_result(self, task_id: str, result: TaskiqResult[T]) -> None:
@@ -139,6 +137,4 @@ class PopMQResultBackend(AsyncResultBackend[T]):
         return {key: each for key, each in found.items() if counts(each)}
 
     async def _store(self, key: str, result: popmq.Result) -> None:
-        if self._inbox is None:
-            self._inbox = AsyncResultInbox(self._client(), f"{self.group_name}-results", self.group_name)
-        await self._inbox.store(key, result)
+        await self._client().store_results({key: result}, self.group_name)

@@ -10,7 +10,6 @@ from celery.app.task import Context
 from celery.exceptions import TimeoutError as ResultTimeout
 from celery.result import GroupResult
 
-import popmq
 from popmq.testing import Broker, FakeClock
 from popmq_integrations.celery.backend import PopMQBackend, connected
 
@@ -87,15 +86,6 @@ def test_a_value_larger_than_a_result_is_kept_in_parts(app: Celery, backend: Pop
 def test_a_task_id_that_no_lite_topic_may_have_is_as_good(app: Celery, backend: PopMQBackend) -> None:
     backend.store_result("übung/" + "x" * 90, 1, states.SUCCESS)
     assert app.AsyncResult("übung/" + "x" * 90).get(timeout=10) == 1
-
-
-def test_what_a_killed_process_left_between_send_and_ack_does_no_harm(app: Celery, backend: PopMQBackend) -> None:
-    place = backend.get_key_for_task("t1")
-    backend.client.send("celery-results", popmq.Message(b"-", message_id=place, lite_topic=place))
-    backend.store_result("t1", 7, states.SUCCESS)
-    assert app.AsyncResult("t1").get(timeout=10) == 7
-    (numbers,) = backend.client.broker.stats("celery-results", "celery-results").groups
-    assert (numbers.ready, numbers.in_flight) == (0, 0)
 
 
 def test_results_expire(popmq_broker: Broker, popmq_clock: FakeClock, app: Celery) -> None:
