@@ -1,4 +1,6 @@
-"""KEDA's own code in Go against a broker: the stub of its external scaler, the parsers of its metrics-api scaler."""
+"""Code of KEDA and Kubernetes in Go: the stub of KEDA's external scaler calls a broker, the parsers of its metrics-api
+scaler read the metrics, and the types of both read the manifests.
+"""
 
 import subprocess
 import urllib.request
@@ -10,8 +12,9 @@ import yaml
 
 from harness.broker_process import ROOT, BrokerProcess, own_port
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.interop.builds import build_once
-from tests.polyglot.conftest import tool
+from tests.interop.builds import build_once, digest
+from tests.polyglot.conftest import BUILDS_ALL, tool
+from tests.release.chart import CHART, GOOD, HELM
 from tests.wire.stubs import Stubs
 
 pytestmark = [pytest.mark.polyglot, pytest.mark.timeout(1800)]  # the first run fetches and compiles
@@ -23,12 +26,21 @@ MANIFEST = ROOT / "deploy" / "kubernetes" / "keda-metrics.yaml"
 Probe = Callable[..., "subprocess.Popen[str]"]
 
 
+def built(name: str, package: str) -> Path:
+    """A program of the folder; built by `make polyglot` only, since Kubernetes and KEDA take minutes."""
+    go, program = tool("go"), BUILT / name / "program"
+    sources = sorted(path for path in FOLDER.rglob("*") if path.is_file())
+    made_from = program.parent / "made-from"
+    if not BUILDS_ALL and not (made_from.exists() and made_from.read_text() == digest(*sources)):
+        pytest.skip(f"{name} is not built: make polyglot")
+    program.parent.mkdir(parents=True, exist_ok=True)
+    build_once(program.parent, sources, [go, "build", "-o", str(program), package], FOLDER)
+    return program
+
+
 @pytest.fixture(scope="module")
 def probe() -> Probe:
-    go, program = tool("go"), BUILT / "keda-probe"
-    BUILT.mkdir(parents=True, exist_ok=True)
-    sources = [FOLDER / name for name in ("main.go", "go.mod", "go.sum")]
-    build_once(BUILT, sources, [go, "build", "-o", str(program), "."], FOLDER)
+    program = built("probe", ".")
 
     def started(*arguments: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(
@@ -81,3 +93,37 @@ def test_kedas_parsers_find_the_values_of_the_manifest(probe: Probe, tmp_path: P
             assert (found.strip(), failed) == ("1", ""), each["name"]
         _, failed = probe("metrics", 'popmq_group_ready{group="nobody",topic="orders"}').communicate(page)
         assert "not found" in failed
+
+
+# ── Manifests ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def strict() -> Path:
+    return built("strict", "./strict")
+
+
+def read(strict: Path, text: str) -> tuple[list[str], str]:
+    """The kinds of the objects that Kubernetes and KEDA read in a text, and what they complain of."""
+    done = subprocess.run([strict], input=text, capture_output=True, text=True, timeout=60, check=False)
+    assert bool(done.returncode) == bool(done.stderr)
+    return done.stdout.split(), done.stderr
+
+
+@pytest.mark.parametrize("path", sorted(MANIFEST.parent.glob("*.yaml")), ids=lambda path: path.name)
+def test_kubernetes_and_keda_know_each_field_of_a_manifest(strict: Path, path: Path) -> None:
+    text = path.read_text()
+    assert read(strict, text) == ([each["kind"] for each in yaml.safe_load_all(text) if each], "")
+    assert 'unknown field "spec.more"' in read(strict, text.replace("\nspec:\n", "\nspec:\n  more: 1\n"))[1]
+
+
+@pytest.mark.skipif(not HELM, reason="no Helm here: make helm-test builds one")
+@pytest.mark.parametrize("name", sorted(GOOD))
+def test_kubernetes_knows_each_field_that_the_chart_makes(strict: Path, name: str, tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(GOOD[name]))
+    command = [HELM, "template", "shop", str(CHART), "--values", str(tmp_path / "values.yaml")]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    text = "\n---\n".join(part for part in text.split("\n---\n") if "kind: PodMonitor" not in part)
+    found, complaints = read(strict, text)
+    assert complaints == ""
+    assert {"ConfigMap", "Service", "PodDisruptionBudget"} <= {*found}

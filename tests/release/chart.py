@@ -1,13 +1,16 @@
 """The Helm chart of deploy/helm, as files."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import yaml
 
-CHART = Path(__file__).parents[2] / "deploy" / "helm" / "popmq"
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "helm" / "popmq"
+HELM = shutil.which("helm", path=str(ROOT / "build" / "helm")) or shutil.which("helm") or ""
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 #: A gateway needs them.
 GATEWAY = {
@@ -60,3 +63,42 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"networkPolicy": {"metricsNamespaceLabels": {"a": 1}}}, "1"),
     ({"accessKeys": {"secretName": "Not A Name"}}, "Not A Name"),
 ]
+
+
+SECURED = {
+    "accessKeys": {"secretName": "keys"},
+    "tls": {"secretName": "pair", "clientCa": {"secretName": "clients", "required": True}},
+}
+SECURED_GATEWAY = merged(
+    merged(GATEWAY, SECURED),
+    {
+        "gateway": {
+            "brokerKeySecretName": "user",
+            "brokerTls": {"mode": "verify", "secretName": "brokers", "certificate": True},
+        },
+        "settings": {"workers": 4, "log_level": "debug"},
+    },
+)
+#: Values of several kinds of installations.
+GOOD = {
+    "default": dict[str, Any](),
+    "secured": SECURED,
+    "gateway": GATEWAY,
+    "secured gateway": SECURED_GATEWAY,
+    "small": {"persistence": {"size": "512Mi"}, "networkPolicy": {"enabled": False}},
+    "own": {
+        "settings": {"max_size": "3GiB", "journal": "on", "http_origins": ["https://shop.example", "https://a&b<c>"]},
+        "listen": "::",
+        "resources": {"requests": {"cpu": "4"}},
+        "podLabels": {"team": "shop"},
+        "podAnnotations": {"note": "x"},
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "only", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "imagePullSecrets": [{"name": "registry"}],
+        "metrics": {"podMonitor": True, "annotations": False},
+        "networkPolicy": {
+            "clients": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "keda"}}}],
+        },
+    },
+}

@@ -12,52 +12,14 @@ import yaml
 
 from popmq_server.options import Options
 from popmq_server.settings import load
-from tests.release.chart import CHART, GATEWAY, WRONG, merged
+from tests.release.chart import CHART, GATEWAY, GOOD, HELM, SECURED, SECURED_GATEWAY, WRONG, merged
 
 ROOT = Path(__file__).parents[2]
-HELM = shutil.which("helm", path=str(ROOT / "build" / "helm")) or shutil.which("helm") or ""
 pytestmark = [
     pytest.mark.helm,
     pytest.mark.skipif(not HELM, reason="no Helm here: make helm-test builds one"),
 ]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
-SECURED = {
-    "accessKeys": {"secretName": "keys"},
-    "tls": {"secretName": "pair", "clientCa": {"secretName": "clients", "required": True}},
-}
-SECURED_GATEWAY = merged(
-    merged(GATEWAY, SECURED),
-    {
-        "gateway": {
-            "brokerKeySecretName": "user",
-            "brokerTls": {"mode": "verify", "secretName": "brokers", "certificate": True},
-        },
-        "settings": {"workers": 4, "log_level": "debug"},
-    },
-)
-#: Values of several kinds of installations.
-GOOD = {
-    "default": dict[str, Any](),
-    "secured": SECURED,
-    "gateway": GATEWAY,
-    "secured gateway": SECURED_GATEWAY,
-    "small": {"persistence": {"size": "512Mi"}, "networkPolicy": {"enabled": False}},
-    "own": {
-        "settings": {"max_size": "3GiB", "journal": "on", "http_origins": ["https://shop.example", "https://a&b<c>"]},
-        "listen": "::",
-        "resources": {"requests": {"cpu": "4"}},
-        "podLabels": {"team": "shop"},
-        "podAnnotations": {"note": "x"},
-        "nodeSelector": {"disk": "fast"},
-        "tolerations": [{"key": "only", "operator": "Exists"}],
-        "affinity": {"nodeAffinity": {}},
-        "imagePullSecrets": [{"name": "registry"}],
-        "metrics": {"podMonitor": True, "annotations": False},
-        "networkPolicy": {
-            "clients": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "keda"}}}],
-        },
-    },
-}
 
 
 def helm(*flags: str, folder: Path, changes: dict[str, Any], chart: Path = CHART) -> subprocess.CompletedProcess[str]:
