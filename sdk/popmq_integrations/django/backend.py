@@ -54,7 +54,7 @@ class PopMQBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no type
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Sends a task, in the transaction that is under way if there is one. Raises InvalidTask, TypeError."""
         self.validate_task(task)
-        result = records.result_of(task, records.new_id(), args, kwargs, self.alias, records.now())
+        result = records.result_of(task, records.new_id(task.queue_name), args, kwargs, self.alias, records.now())
         self.process.send(self.topic_of(task.queue_name), records.message_of(result))
         task_enqueued.send(type(self), task_result=result)
         return result
@@ -106,14 +106,18 @@ class PopMQBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no type
         raise TaskResultDoesNotExist(result_id)
 
     def _lives(self, result_id: str) -> list[popmq.MessageLife]:
-        ask = self.process.client.messages.why
-        try:
-            return ask(str(result_id), group=self.settings.group)
-        except errors.GroupNotFound:  # no worker has begun, and the topic was created by others
-            self.process.declare()
-            return ask(str(result_id), group=self.settings.group)
-        except (errors.NotFound, errors.InvalidField) as error:
-            raise TaskResultDoesNotExist(result_id) from error
+        ask, id, group = self.process.client.messages.why, str(result_id), self.settings.group
+        # All topics, if TASKS names no queue: that needs the right admin.
+        topics = [self.topic_of(queue) for queue in records.ordered(self.queues, id)] or [""]
+        for topic in topics:
+            try:
+                return ask(id, topic, group)
+            except errors.GroupNotFound:  # no worker has begun, and the topic was created by others
+                self.process.declare()
+                return ask(id, topic, group)
+            except (errors.NotFound, errors.InvalidField):
+                continue
+        raise TaskResultDoesNotExist(result_id)
 
     def _message(self, life: popmq.MessageLife, result_id: str) -> popmq.Delivery:
         calls = self.process.client.messages
