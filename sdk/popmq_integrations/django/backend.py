@@ -1,5 +1,6 @@
 """PopMQBackend: enqueues tasks, and tells what became of them."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,10 @@ STATUS = {
     "dropped": TaskResultStatus.FAILED,
     "quarantined": TaskResultStatus.FAILED,
 }
+
+
+#: Seconds after the commit in which the broker shows a message.
+VISIBLE_S = 1.0
 
 
 class PopMQBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no types
@@ -96,14 +101,19 @@ class PopMQBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no type
         return options.checked(self.alias, self.options, self.queues)
 
     def _life(self, result_id: str) -> popmq.MessageLife:
-        found = self._lives(result_id)
-        if [life.place for life in found] == ["half"]:  # the transaction has just committed, or goes on
-            self.process.decided()
-            found = self._lives(result_id)
-        for life in found:
-            if life.place in ("stored", "delayed") and life.topic.startswith(self.settings.topic_prefix):
+        if (life := self._visible(result_id)) is not None:
+            return life
+        until = time.monotonic() + VISIBLE_S
+        while self.process.decided(str(result_id)) and time.monotonic() < until:
+            if (life := self._visible(result_id)) is not None:
                 return life
         raise TaskResultDoesNotExist(result_id)
+
+    def _visible(self, result_id: str) -> popmq.MessageLife | None:
+        for life in self._lives(result_id):
+            if life.place in ("stored", "delayed") and life.topic.startswith(self.settings.topic_prefix):
+                return life
+        return None
 
     def _lives(self, result_id: str) -> list[popmq.MessageLife]:
         ask, id, group = self.process.client.messages.why, str(result_id), self.settings.group
@@ -117,7 +127,7 @@ class PopMQBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no type
                 return ask(id, topic, group)
             except (errors.NotFound, errors.InvalidField):
                 continue
-        raise TaskResultDoesNotExist(result_id)
+        return []
 
     def _message(self, life: popmq.MessageLife, result_id: str) -> popmq.Delivery:
         calls = self.process.client.messages
