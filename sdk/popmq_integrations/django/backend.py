@@ -1,5 +1,6 @@
 """PopMQBackend: enqueues tasks, and tells what became of them."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,10 @@ STATUS = {
     "dropped": TaskResultStatus.FAILED,
     "quarantined": TaskResultStatus.FAILED,
 }
+
+
+#: Seconds after the commit in which the broker shows a message.
+VISIBLE_S = 1.0
 
 
 class PopMQBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no types
@@ -54,7 +59,7 @@ class PopMQBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no type
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Sends a task, in the transaction that is under way if there is one. Raises InvalidTask, TypeError."""
         self.validate_task(task)
-        result = records.result_of(task, records.new_id(), args, kwargs, self.alias, records.now())
+        result = records.result_of(task, records.new_id(task.queue_name), args, kwargs, self.alias, records.now())
         self.process.send(self.topic_of(task.queue_name), records.message_of(result))
         task_enqueued.send(type(self), task_result=result)
         return result
@@ -96,24 +101,33 @@ class PopMQBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no type
         return options.checked(self.alias, self.options, self.queues)
 
     def _life(self, result_id: str) -> popmq.MessageLife:
-        found = self._lives(result_id)
-        if [life.place for life in found] == ["half"]:  # the transaction has just committed, or goes on
-            self.process.decided()
-            found = self._lives(result_id)
-        for life in found:
-            if life.place in ("stored", "delayed") and life.topic.startswith(self.settings.topic_prefix):
+        if (life := self._visible(result_id)) is not None:
+            return life
+        until = time.monotonic() + VISIBLE_S
+        while self.process.decided(str(result_id)) and time.monotonic() < until:
+            if (life := self._visible(result_id)) is not None:
                 return life
         raise TaskResultDoesNotExist(result_id)
 
+    def _visible(self, result_id: str) -> popmq.MessageLife | None:
+        for life in self._lives(result_id):
+            if life.place in ("stored", "delayed") and life.topic.startswith(self.settings.topic_prefix):
+                return life
+        return None
+
     def _lives(self, result_id: str) -> list[popmq.MessageLife]:
-        ask = self.process.client.messages.why
-        try:
-            return ask(str(result_id), group=self.settings.group)
-        except errors.GroupNotFound:  # no worker has begun, and the topic was created by others
-            self.process.declare()
-            return ask(str(result_id), group=self.settings.group)
-        except (errors.NotFound, errors.InvalidField) as error:
-            raise TaskResultDoesNotExist(result_id) from error
+        ask, id, group = self.process.client.messages.why, str(result_id), self.settings.group
+        # All topics, if TASKS names no queue: that needs the right admin.
+        topics = [self.topic_of(queue) for queue in records.ordered(self.queues, id)] or [""]
+        for topic in topics:
+            try:
+                return ask(id, topic, group)
+            except errors.GroupNotFound:  # no worker has begun, and the topic was created by others
+                self.process.declare()
+                return ask(id, topic, group)
+            except (errors.NotFound, errors.InvalidField):
+                continue
+        return []
 
     def _message(self, life: popmq.MessageLife, result_id: str) -> popmq.Delivery:
         calls = self.process.client.messages

@@ -5,6 +5,7 @@ A process that forks after it has used a backend, as servers do, makes both anew
 
 import os
 import threading
+from collections import deque
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,8 @@ from popmq_integrations.django.options import Options, decides
 #: Django's priorities are -100 to 100, those of a topic 0 to 200, each a queue of its own.
 PRIORITY_OFFSET = 100
 PRIORITIES = 201
+#: Messages of transactions that are remembered, since one may ask for them right after the commit.
+DECIDING_MAX = 1000
 #: Seconds in which a transaction that has ended is noticed.
 DECIDED_S = 1.0
 
@@ -31,6 +34,7 @@ class Process:
         self._options = options
         self._lock = threading.Lock()
         self._outbox: popmq.Outbox | None = None
+        self._deciding: deque[str] = deque(maxlen=DECIDING_MAX)
 
     @property
     def outbox(self) -> popmq.Outbox:
@@ -64,6 +68,7 @@ class Process:
             # A savepoint: a send that raises is rolled back, also if the caller catches the error and commits.
             with transaction.atomic(using=alias), self.outbox(database) as box:
                 box.send(topic, message)
+            self._deciding.append(message.message_id)
         else:
             transaction.on_commit(partial(self.client.send, topic, message), using=alias)
 
@@ -81,10 +86,14 @@ class Process:
             if not self.client.groups.get(group).results_keep:
                 self.client.groups.update(group, results_keep=keep)
 
-    def decided(self) -> None:
-        """Waits a moment until messages of transactions that have just ended in this process are visible or gone."""
-        if self._outbox is not None and not self._in_transaction():
-            self._outbox.flush(DECIDED_S)
+    def decided(self, message_id: str) -> bool:
+        """Whether a message that was just not there may be there now: this process sent it in a transaction before.
+
+        Waits until those that have ended are decided. Their messages are visible some milliseconds later.
+        """
+        if self._outbox is None or message_id not in self._deciding or self._in_transaction():
+            return False
+        return self._outbox.flush(DECIDED_S)
 
     def _in_transaction(self) -> bool:
         """Whether this thread is in one. Opens no connection to find out."""

@@ -11,11 +11,12 @@ reason     of an attempt that raised: its traceback, the exception's class in th
 import json
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from os import getpid, urandom
 from traceback import format_exception
 from typing import Any
+from zlib import crc32
 
 from django.conf import settings
 from django.utils import timezone
@@ -36,9 +37,18 @@ _BETWEEN = ("popmq_integrations.django.", "django.tasks.", "django_tasks.", "asg
 _FAILURES = ("released", "rejected", "dead")
 
 
-def new_id() -> str:
-    """Of a result: 32 hexadecimal digits, of which Django allows 64."""
-    return urandom(16).hex()
+def new_id(queue: str) -> str:
+    """Of a result: 32 hexadecimal digits, of which Django allows 64. The last ones tell the queue."""
+    return urandom(12).hex() + _mark(queue)
+
+
+def ordered(queues: Iterable[str], id: str) -> list[str]:
+    """Where to look for a result: first in the queue that its id tells of."""
+    return sorted(queues, key=lambda queue: (not id.endswith(_mark(queue)), queue))
+
+
+def _mark(queue: str) -> str:
+    return f"{crc32(queue.encode()):08x}"
 
 
 def worker_id() -> str:

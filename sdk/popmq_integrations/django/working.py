@@ -9,6 +9,7 @@ its queue; a coroutine in an event loop of that thread.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 from functools import partial
@@ -18,6 +19,7 @@ import django
 from django.db import close_old_connections, connections
 
 import popmq
+from popmq import errors
 from popmq_integrations.django import records
 from popmq_integrations.django.backend import PopMQBackend
 from popmq_integrations.django.options import decides
@@ -47,7 +49,8 @@ class Preparing(popmq.Middleware):
     def _prepare(self, handled: list[str]) -> None:
         process, alias = self._backend.process, self._backend.settings.database
         topics = sorted({*handled, *map(self._backend.topic_of, self._backend.queues)})
-        process.declare(*topics)
+        with contextlib.suppress(errors.PermissionDenied):  # an operator has created them; else handling them fails
+            process.declare(*topics)
         if decides(connections[alias]):
             process.prepare(alias)
             process.outbox.answer(*topics)

@@ -106,3 +106,15 @@ def test_migrate_makes_the_table_of_the_outbox(tasks: Any) -> None:
         cursor.execute("DROP TABLE IF EXISTS popmq_outbox")
     call_command("migrate", database="shop", verbosity=0)
     assert "popmq_outbox" in connections["shop"].introspection.table_names()
+
+
+@pytest.mark.slow
+def test_a_result_may_be_asked_for_right_after_the_commit(tasks: Any) -> None:
+    """The broker shows a message some milliseconds after that. Most of these would ask too early."""
+    from django.db import transaction
+
+    for number in range(50):
+        with transaction.atomic(using="shop"):
+            result = tasks.paid.enqueue(number)
+        result.refresh()
+        assert result.status == "READY"
