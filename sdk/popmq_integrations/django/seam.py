@@ -10,12 +10,17 @@ if django.VERSION >= (6, 0):
     from django.tasks.signals import task_enqueued, task_finished, task_started
     from django.utils.json import normalize_json
 else:
-    from django_tasks import task, task_backends
-    from django_tasks.backends.base import BaseTaskBackend
-    from django_tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
-    from django_tasks.exceptions import TaskResultDoesNotExist
-    from django_tasks.signals import task_enqueued, task_finished, task_started
-    from django_tasks.utils import normalize_json
+    try:
+        from django_tasks import task, task_backends
+        from django_tasks.backends.base import BaseTaskBackend
+        from django_tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
+        from django_tasks.exceptions import TaskResultDoesNotExist
+        from django_tasks.signals import task_enqueued, task_finished, task_started
+        from django_tasks.utils import normalize_json
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"Django {django.get_version()} has no tasks: pip install django-tasks, or Django 6 (Python 3.12 and newer)"
+        ) from error
 
 __all__ = [
     "BaseTaskBackend",
