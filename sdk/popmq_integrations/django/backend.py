@@ -90,11 +90,16 @@ class PopMQBackend(BaseTaskBackend):  # type: ignore[misc]  # Django has no type
         return result
 
     def history(self, result_id: str) -> list[popmq.LifeEvent]:
-        """What happened to the message of a task so far, for its worker; empty if its access key may not ask."""
+        """What happened to the message of a task so far, since it was last redriven, if it was.
+
+        For its worker; empty if its access key may not ask.
+        """
         try:
-            return [event for group in self._life(result_id).groups for event in group.events]
+            events = [event for group in self._life(result_id).groups for event in group.events]
         except (TaskResultDoesNotExist, popmq.PopMQError):
             return []
+        redriven = [place for place, event in enumerate(events, 1) if event.what == "redriven"]
+        return events[max(redriven, default=0) :]
 
     def check(self, **_: Any) -> Iterator[checks.CheckMessage]:
         """What is wrong in the settings of this backend."""

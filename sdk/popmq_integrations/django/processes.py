@@ -20,6 +20,8 @@ from popmq_integrations.django.options import Options, decides
 #: Django's priorities are -100 to 100, those of a topic 0 to 200, each a queue of its own.
 PRIORITY_OFFSET = 100
 PRIORITIES = 201
+#: Attempts of a group, which those of dead workers are among.
+ATTEMPTS = 17
 #: Messages of transactions that are remembered, since one may ask for them right after the commit.
 DECIDING_MAX = 1000
 #: Seconds in which a transaction that has ended is noticed.
@@ -79,12 +81,15 @@ class Process:
                 self.client.topics.create(topic, queues=PRIORITIES, type="PRIORITY")
             except errors.AlreadyExists:  # as its operator wants it
                 continue
-        group, keep = self._options.group, self._options.results_keep
+        name, keep, attempts = self._options.group, self._options.results_keep, self._options.max_attempts
         try:
-            self.client.groups.create(group, results_keep=keep)
+            self.client.groups.create(name, results_keep=keep, max_attempts=max(attempts, ATTEMPTS))
         except errors.AlreadyExists:
-            if not self.client.groups.get(group).results_keep:
-                self.client.groups.update(group, results_keep=keep)
+            group = self.client.groups.get(name)
+            if not group.results_keep:
+                self.client.groups.update(name, results_keep=keep)
+            if group.max_attempts < attempts:
+                self.client.groups.update(name, max_attempts=attempts)
 
     def decided(self, message_id: str) -> bool:
         """Whether a message that was just not there may be there now: this process sent it in a transaction before.

@@ -74,8 +74,11 @@ def _run(backend: PopMQBackend, worker_id: str, delivery: popmq.Delivery) -> pop
         raise popmq.Reject(str(error)) from error
     begun = records.now()
     records.change(result, started_at=begun, status=TaskResultStatus.RUNNING)
+    failures = 0
     if delivery.attempt > 1:
-        records.add_history(result, backend.history(result.id))
+        events = backend.history(result.id)
+        records.add_history(result, events)
+        failures = len(result.errors) if events else delivery.attempt - 1
     earlier = [*result.worker_ids, *[""] * delivery.attempt][: delivery.attempt - 1]
     records.change(result, worker_ids=[*earlier, worker_id], last_attempted_at=begun)
     task_started.send(type(backend), task_result=result)
@@ -85,17 +88,17 @@ def _run(backend: PopMQBackend, worker_id: str, delivery: popmq.Delivery) -> pop
         records.change(result, _return_value=value, finished_at=records.now(), status=TaskResultStatus.SUCCESSFUL)
         kept = records.stored(result)
     except BaseException as error:  # SystemExit of a task, too, as Django's own backends do
-        _failed(backend, result, delivery, error)
+        _failed(backend, result, failures + 1, error)
         raise AssertionError from None
     task_finished.send(type(backend), task_result=result)
     return kept
 
 
-def _failed(backend: PopMQBackend, result: Any, delivery: popmq.Delivery, error: BaseException) -> None:
-    """Raises RetryLater or Reject, with the traceback."""
+def _failed(backend: PopMQBackend, result: Any, failures: int, error: BaseException) -> None:
+    """Raises RetryLater or Reject, with the traceback. `failures`: how often the task has raised by now."""
     raised = records.error_raised(error)
     records.change(result, errors=[*result.errors, raised], _return_value=None, finished_at=None)
-    if delivery.attempt < backend.settings.max_attempts:
+    if failures < backend.settings.max_attempts:
         raise popmq.RetryLater(reason=records.reason_of(raised)) from error
     records.change(result, finished_at=records.now(), status=TaskResultStatus.FAILED)
     task_finished.send(type(backend), task_result=result)

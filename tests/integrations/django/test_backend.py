@@ -111,6 +111,24 @@ def test_a_worker_that_dies_does_not_use_up_the_only_attempt(
     assert (result.status, result.attempts, result.worker_ids[0]) == ("SUCCESSFUL", 2, "dead")
 
 
+def test_of_several_attempts_too_a_worker_that_dies_uses_up_none_and_a_redrive_begins_anew(
+    popmq_broker: Broker, popmq_clock: FakeClock, tasks_of: Callable[..., Any], work: Work
+) -> None:
+    tasks, client = tasks_of(max_attempts=2), popmq_broker.client()
+    result = tasks.charge.enqueue(7)
+    assert len(client.pop("django-default", "django")) == 1
+    popmq_clock.advance(60_001)
+    assert [each.outcome for each in work()] == ["released"]
+    popmq_clock.advance(60_001)
+    assert [each.outcome for each in work()] == ["rejected"]
+    result.refresh()
+    assert (result.status, len(result.errors), result.attempts) == ("FAILED", 2, 3)
+    client.dead_letters.redrive("django")
+    assert [each.outcome for each in work()] == ["released"]
+    popmq_clock.advance(60_001)
+    assert [each.outcome for each in work()] == ["rejected"]
+
+
 def test_a_task_that_this_code_does_not_have_waits_for_one_that_has_it(
     popmq_broker: Broker, tasks: Any, work: Work
 ) -> None:
