@@ -3,6 +3,8 @@
 ack of a task, with its result ───────────────────────┐
 result without an ack (progress; other brokers) ──────┼──▶ %RESULT%group: id → body
 dead letter of a task ────────────────────────────────┘                   id → reason
+
+See docs/decisions/0061-dramatiq-and-taskiq.md.
 """
 
 import re
