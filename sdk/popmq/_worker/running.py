@@ -99,7 +99,7 @@ class Run:
         self._tasks: list[asyncio.Task[None]] = []
         self._stopped_now = False
         self._draining = asyncio.Event()
-        self._running: dict[str, Running] = {}  # by the name of the slot
+        self._running: dict[object, Running] = {}  # by the task of the slot; names repeat: one function, two topics
         self._left: dict[int, dict[CallingThread, Running]] = {}  # by handler, threads past their time limit
         self._filtered_out = set[int]()  # handlers that stopped because of their filter
         self._consumers = [
@@ -180,14 +180,16 @@ class Run:
                     self._stopped_by_filter(handler, error)
                     return
                 pace.begin(id(delivery))
-                running = Running(handler, delivery, asyncio.current_task(), thread, monotonic(), threading.get_ident())
-                self._running[name] = running
+                task = asyncio.current_task()
+                self._running[task] = running = Running(
+                    handler, delivery, task, thread, monotonic(), threading.get_ident()
+                )
                 try:
                     async with delivery:
                         await self._handle(handler, delivery, thread)
                 finally:
                     pace.end(id(delivery))
-                    del self._running[name]
+                    del self._running[task]
                     if thread is not None and thread.is_busy:
                         self._left.setdefault(id(handler), {})[thread] = running
                         thread.end()

@@ -47,6 +47,10 @@ class WorkerProcess:
     def _start(self) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(self._command, cwd=ROOT, stderr=subprocess.DEVNULL)
 
+    def check(self) -> None:
+        """Raises AssertionError for a worker that has ended by itself: its messages would be waited for for ever."""
+        assert self._process.poll() is None, f"a worker has ended by itself, with {self._process.returncode}"
+
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()

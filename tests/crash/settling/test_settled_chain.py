@@ -28,8 +28,12 @@ def run(folder: Path, kills: int, seed: int) -> tuple[list[str], str]:
             client.send("a", [str(number) for number in range(sent, sent + BATCH)])
             sent += BATCH
             time.sleep(chance.uniform(0, 0.8))
+            for each in workers:
+                each.check()
             killed[kill_one(chance, broker, workers)] += 1
         while chain.unfinished(client):
+            for each in workers:
+                each.check()
             time.sleep(0.1)
         found = {topic: chain.messages(client, topic) for topic in chain.TOPICS}
         acked = {row.topic: row.acked for row in client.broker.stats(group=chain.GROUP).groups}

@@ -406,3 +406,17 @@ def test_fast_handlers_pop_many_messages_at_a_time(fresh: Broker) -> None:
     client = sent_to(fresh, worker, *map(str, range(2000)))
     assert len(fresh.work(worker)) == 2000
     assert client.broker.stats("orders").groups[0].acked == 2000
+
+
+def test_one_function_handles_messages_of_two_topics_at_once(popmq_broker: Broker) -> None:
+    """Each waits for the other, so both run when the first of them ends."""
+    worker, both = popmq.Worker(), threading.Barrier(2, timeout=60)
+    for topic in ("orders", "mails"):
+
+        @worker.on(topic, group="billing")
+        def book(delivery: popmq.Delivery) -> None:
+            both.wait()
+
+    client = sent_to(popmq_broker, worker, *"abc")
+    client.send("mails", [*"abc"])
+    assert [each.outcome for each in popmq_broker.work(worker)] == ["acked"] * 6
