@@ -20,7 +20,7 @@ Init == Starts([at |-> [m \in Messages |-> "ready"], nonce |-> [m \in Messages |
 Answer(kind, c, m, nonce) == [kind |-> kind, client |-> c, m |-> m, nonce |-> nonce]
 Request(h) == <<h.client, h.m, h.nonce>>
 
-Lives(h) == mem.at[h.m] = "leased" /\ (mem.nonce[h.m] = h.nonce \/ ~Has("nonce"))
+Lives(h) == mem.at[h.m] = "leased" /\ mem.nonce[h.m] = h.nonce
 
 Pop(c, m) ==
   /\ mem.at[m] = "ready" /\ mem.nonce[m] < MaxPops

@@ -58,7 +58,8 @@ CommitBatch(b, named) ==
 
 (* A message is appended, and is no longer to be published, in one transaction. *)
 Publish(m) ==
-  /\ m \in mem.decided /\ mem.topic[m] < 2
+  /\ (m \in mem.decided \/ (m \in mem.staged /\ ~Has("decision")))
+  /\ mem.topic[m] < 2
   /\ RunAlone([mem EXCEPT !.topic[m] = @ + 1,
                           !.decided = IF Has("one transaction") THEN @ \ {m} ELSE @])
 
