@@ -80,9 +80,10 @@ Snooze(h, delay) ==
   /\ Run(Write(h.m, Uncounted(mem[h.m], delay)), Answer("snooze", h.m, h.nonce))
   /\ GivesUp(h)
 
+(* It works until the lease has been expired, so after the deadline too if it comes before that. *)
 Extend(h, c) ==
   /\ Lives(mem[h.m], h.nonce)
-  /\ \E p \in promised : Same(p, h) /\ p.client = c
+  /\ \A p \in promised \cup coming : Same(p, h) = (p.client = c)
   /\ RunAlone(Write(h.m, Extended(mem[h.m])))
   /\ Promises({Promise(h.m, h.nonce, c, 2)})
 

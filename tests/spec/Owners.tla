@@ -102,6 +102,12 @@ OwnerLeaseEnds ==
   /\ RunAlone([mem EXCEPT !.at = Put(@, In({"bound"}), "freed")])
   /\ UNCHANGED promised
 
+(* An owner that has come back gets what it lost also without asking for each token. *)
+Reclaim ==
+  /\ mem.left = 1 /\ In({"freed"}) # {}
+  /\ RunAlone([mem EXCEPT !.at = Put(@, In({"freed"}), "bound")])
+  /\ UNCHANGED promised
+
 OtherLeaseEnds(m) ==
   /\ mem.at[m] = "other" /\ mem.otherLeft[m] = 0
   /\ RunAlone([mem EXCEPT !.at[m] = "ready"])
@@ -128,7 +134,7 @@ Next ==
   \/ \E a \in Attached, e \in Epochs :
        Seal(a.number, e) \/ Again(a.number, e) \/ AckUpTo(a.number, e)
   \/ \E m \in Messages : OtherPop(m) \/ OtherLeaseEnds(m)
-  \/ OwnerLeaseEnds \/ Tick
+  \/ OwnerLeaseEnds \/ Reclaim \/ Tick
   \/ Commit /\ Told
   \/ Crash(Found) /\ UNCHANGED promised
 

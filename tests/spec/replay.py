@@ -75,23 +75,26 @@ class Place(NamedTuple):
 class Replay:
     """The replay of one message for one group.
 
-    `hidden`: when unanswered pops that may have taken it were called, and when their callers went away. `silent_ms`:
-    how long the broker answered nobody between two times.
+    `hidden`: when unanswered pops that may have taken it were called, and when their callers went away. `at_rest`: at the
+    end the message must be done or dead. `facts`: tell how long the broker answered nobody, as while it was dead.
     """
 
     def __init__(
-        self, max_attempts: int, sent_ms: float, events: list[Event], hidden: list[tuple[float, float]], facts: Facts
+        self,
+        max_attempts: int,
+        sent_ms: float,
+        events: list[Event],
+        hidden: list[tuple[float, float]],
+        at_rest: bool,
+        facts: Facts,
     ) -> None:
-        self._max_attempts, self._sent_ms, self._facts = max_attempts, sent_ms, facts
+        self._max_attempts, self._sent_ms, self._at_rest, self._facts = max_attempts, sent_ms, at_rest, facts
         self._events = sorted(events, key=lambda event: (event.from_ms, event.to_ms))
         self._hidden = hidden
         self._seen: set[tuple[Place, frozenset[int]]] = set()
 
-    _at_rest = False
-
-    def fits(self, at_rest: bool) -> bool:
-        """Whether an order of the events exists. `at_rest`: then the message must be done or dead at the end."""
-        self._at_rest = at_rest
+    def fits(self) -> bool:
+        """Whether an order of the events exists."""
         start = Place(moved(ABSENT, "ready", 0), self._sent_ms, NEVER_MS, 0)
         return self._search(start, frozenset(range(len(self._events))))
 
@@ -220,10 +223,10 @@ class Stories:
                 found += [f"{message_id}: delivered from another place" for one in chain if self._strays(one)]
                 hidden = self._unanswered.get((group, sent.topic), [])
                 events = [event for delivery in chain for event in self._events(delivery)]
-                replay = Replay(
-                    self._max_attempts[group], self._ms(sent.called_ns) - CLOCKS_MS, events, hidden, self._facts
-                )
-                if not replay.fits(at_rest and sent.position is not None):
+                rests = at_rest and sent.position is not None  # the Send of any other one may never have arrived
+                sent_ms = self._ms(sent.called_ns) - CLOCKS_MS
+                replay = Replay(self._max_attempts[group], sent_ms, events, hidden, rests, self._facts)
+                if not replay.fits():
                     found.append(f"{message_id} of {group}: no order of its {len(events)} events is allowed")
         unsent = {delivery.message_id for delivery in self._facts.by_handle.values()} - self._facts.sent.keys()
         return found + [f"{message_id}: delivered, and never sent" for message_id in sorted(unsent)]

@@ -194,6 +194,8 @@ def test_an_attempt_beyond_the_last_is_found(told: Told) -> None:
 def test_a_dead_letter_before_the_last_attempt_is_found(told: Told) -> None:
     told.pop(1, "h1")
     told.change(1.5, "h1", "release", dead=True)
+    told.pop(2, "h2", 2)
+    told.ack(2.1, "h2")
     assert told.problems()
 
 
