@@ -75,8 +75,8 @@ class Place(NamedTuple):
 class Replay:
     """The replay of one message for one group.
 
-    `hidden`: when unanswered pops that may have taken it were called, and when their callers went away. `at_rest`: at the
-    end the message must be done or dead. `facts`: tell how long the broker answered nobody, as while it was dead.
+    `hidden`: when unanswered pops that may have taken it were called, and when their callers went away. `at_rest`: at
+    the end the message must be done or dead. `facts`: tell how long the broker answered nobody, as while it was dead.
     """
 
     def __init__(
