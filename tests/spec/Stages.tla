@@ -10,7 +10,7 @@
    drivers, as of a program that was started twice, commit each batch, perhaps
    with other stages. StageBatch has the batch for which a stage is.          *)
 
-EXTENDS Writer
+EXTENDS Writer, TLC
 
 CONSTANTS StageIds, MaxBatchNumber, Pieces
 
@@ -98,4 +98,6 @@ UncommittedIsInvisible == \A m \in Messages : disk.topic[m] >= 1 => m[1] \in dis
 LeftoversGo ==
   [][\A b \in Batches : (Cardinality(Commits(b)') > Cardinality(Commits(b)) /\ Has("commit before OK"))
        => \A m \in disk'.staged : StageBatch[m[1]] > b \/ m \notin disk.staged]_writer
+
+Alike == Permutations(Pieces)
 =============================================================================
