@@ -234,7 +234,7 @@ build/delta/ready: pyproject.toml
 	@touch $@
 
 .PHONY: spec
-spec: setup ## the TLA+ models of tests/spec by TLC, each also with one mechanism out; MODEL=Owners for one (five minutes; Java and Maven)
+spec: setup ## the TLA+ models of tests/spec by TLC, each also with one mechanism out; MODEL=Owners for one (five to ten minutes; Java and Maven)
 	@echo "spec: exploring the models of tests/spec whole"
 	@$(BIN)/python -m tests.spec.checking $(MODEL)
 	@$(BIN)/pytest -q -m "spec or chaos" tests/spec
