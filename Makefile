@@ -18,7 +18,7 @@ space := $(subst ,, )
 # Two workers; the tests of one file stay together and in order. Files start in the order of their names: by default
 # xdist starts files with few tests last, and those are the longest here. Spark's tests share one JVM and one process.
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
-FAST := not slow and not browser and not image and not helm and not spark and not chaos and not polyglot and not interop
+FAST := not slow and not browser and not image and not helm and not spark and not chaos and not polyglot and not interop and not spec
 QUICK := $(FAST) and not twin and not process
 
 HELM := helm.sh/helm/v3
@@ -78,7 +78,7 @@ test: check ## what must be true before a merge: every quick test, one of each s
 
 test-all: check .venv/demo ## all tests that need nothing but Python (20 minutes); their times stay in build/tests.xml
 	@echo "test-all: all tests, campaigns in their short form"
-	@$(BIN)/pytest -q $(TWO) --junitxml build/tests.xml -m "not spark and not polyglot and not interop and not browser and not image and not helm"
+	@$(BIN)/pytest -q $(TWO) --junitxml build/tests.xml -m "not spark and not polyglot and not interop and not spec and not browser and not image and not helm"
 	@$(BIN)/pytest -q -m spark tests/spark
 
 test-wide: setup ## what needs more: other languages, official clients, the other transport, the oldest dependencies
@@ -232,6 +232,12 @@ spark-examples: setup .venv/examples build/delta/ready ## the scripts of example
 build/delta/ready: pyproject.toml
 	@$(MAKE) --no-print-directory install PREFIX=build/delta EXTRA=spark WITH='pyspark[sql]==4.2.0'
 	@touch $@
+
+.PHONY: spec
+spec: setup ## the TLA+ models of tests/spec by TLC, each also with one mechanism out; MODEL=Owners for one (five to ten minutes; Java and Maven)
+	@echo "spec: exploring the models of tests/spec whole"
+	@$(BIN)/python -m tests.spec.checking $(MODEL)
+	@$(BIN)/pytest -q -m "spec or chaos" tests/spec
 
 mutate: setup ## change the functions of docs/contributing/mechanisms.md one by one in a copy, and see their tests fail
 	@echo "mutate: one change at a time"

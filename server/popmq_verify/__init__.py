@@ -13,4 +13,6 @@ campaign, rest               kill -9 under load; a broker is brought to rest and
 powercut, shim.c             the files that a power cut leaves, made from a log of all writes and syncs
 full                         a store without room
 stages, verifying, report    the parts of a run, its settings, and its report
+
+The same histories are replayed against a specification in TLA+: docs/decisions/0065-specification.md.
 """
