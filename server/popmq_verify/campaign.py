@@ -26,7 +26,7 @@ from popmq_verify.judging import sealed
 from popmq_verify.judging.checker import CLAIMS, Finding, check
 from popmq_verify.judging.facts import Facts, Survey
 from popmq_verify.load import client, reader, scratch
-from popmq_verify.load.client import GROUPS, MAX_ATTEMPTS, TOPICS
+from popmq_verify.load.client import FIFO_TOPIC, GROUPS, MAX_ATTEMPTS, TOPICS
 from popmq_verify.load.history import Recorder, read
 from popmq_verify.load.stubs import Stubs
 from popmq_verify.process import impatient
@@ -42,12 +42,14 @@ LOAD_WITHIN_S = 180.0
 @dataclass
 class Verdict:
     """What a campaign found. `findings`: contradictions, as (claim, sentence). `figures`: counts of what happened,
-    which show that the campaign reached the code it is meant to test.
+    which show that the campaign reached the code it is meant to test. `facts`, `survey`: what it was judged by.
     """
 
     seed: int
     findings: list[Finding]
     figures: Counter[str] = field(default_factory=Counter)
+    facts: Facts | None = None
+    survey: Survey | None = None
 
     def table(self) -> str:
         """The figures and the claims, for people."""
@@ -108,7 +110,7 @@ def observed(
         + [("store", problem) for problem in check_folder(broker.data)]
     )
     took = int(time.monotonic() - started)
-    return Verdict(seed, findings, figures(facts, survey) | acted | Counter(seconds=took))
+    return Verdict(seed, findings, figures(facts, survey) | acted | Counter(seconds=took), facts, survey)
 
 
 def _wait_for_load(histories: Path, programs: list[subprocess.Popen[bytes]]) -> None:
@@ -164,11 +166,13 @@ def loaded(
 
 
 def prepare(broker: BrokerProcess, keep_ms: int = 0) -> None:
-    """Two topics and two groups: one has few attempts, and both have a short backoff."""
+    """Three topics, of which one is FIFO, and two groups: one has few attempts, and both have a short backoff."""
     with Stubs(broker.endpoint) as stubs:
         retention = pb.Retention(keep_ms=keep_ms)
         for topic in TOPICS:
-            stubs.admin.CreateTopic(pb.CreateTopicRequest(topic=pb.Topic(name=topic, queues=4, retention=retention)))
+            kind = pb.FIFO if topic == FIFO_TOPIC else pb.NORMAL
+            made = pb.Topic(name=topic, type=kind, queues=4, retention=retention)
+            stubs.admin.CreateTopic(pb.CreateTopicRequest(topic=made))
         for group in GROUPS:
             settings = pb.Group(
                 name=group,
