@@ -61,7 +61,13 @@ class Verdict:
 
 
 def run(
-    folder: Path, kills: int, seed: int, dropping: bool = False, flags: Sequence[str] = (), seconds: float = 0.0
+    folder: Path,
+    kills: int,
+    seed: int,
+    dropping: bool = False,
+    flags: Sequence[str] = (),
+    seconds: float = 0.0,
+    others: Sequence[str] = (),
 ) -> Verdict:
     """Kills the broker at least `kills` times under load, and for at least `seconds`; then as `observed`.
 
@@ -80,17 +86,22 @@ def run(
             count["during_start"] += _kill_once(broker, chance)
         return count
 
-    return observed(broker, seed, killing, dropping=dropping)
+    return observed(broker, seed, killing, dropping=dropping, others=others)
 
 
 def observed(
-    broker: BrokerProcess, seed: int, act: Callable[[], Counter[str]], dropping: bool = False, clients: int = CLIENTS
+    broker: BrokerProcess,
+    seed: int,
+    act: Callable[[], Counter[str]],
+    dropping: bool = False,
+    clients: int = CLIENTS,
+    others: Sequence[str] = (),
 ) -> Verdict:
     """Does something to a broker under load, lets everything come to rest, and judges. `act` returns its figures."""
     histories = broker.data.parent / "histories"
     histories.mkdir(parents=True)
     started = time.monotonic()
-    with loaded(broker, histories, seed, clients, impatient.KEEP_MS if dropping else 0) as programs:
+    with loaded(broker, histories, seed, clients, impatient.KEEP_MS if dropping else 0, others) as programs:
         _wait_for_load(histories, programs)
         acted = act()
         broker.wait_ready()
@@ -147,15 +158,19 @@ def _kill_once(broker: BrokerProcess, chance: random.Random) -> bool:
 
 @contextmanager
 def loaded(
-    broker: BrokerProcess, histories: Path, seed: int, count: int, keep_ms: int = 0
+    broker: BrokerProcess, histories: Path, seed: int, count: int, keep_ms: int = 0, others: Sequence[str] = ()
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Starts a broker, the reader and the load clients, which `finish` ends. Leaves no process running."""
+    """Starts a broker, the reader and the load clients, which `finish` ends. Leaves no process running.
+
+    `others`: modules of further load clients, which take the same arguments and end as load/client.py does.
+    """
     clients: list[subprocess.Popen[bytes]] = []
     try:
         prepare(broker.start(), keep_ms)
-        for i in range(count + 1):
-            program, name = (client, f"c{i}") if i else (reader, "reader")
-            command = [sys.executable, "-m", program.__name__, broker.endpoint, str(histories), name, str(seed)]
+        programs = [reader.__name__, *[client.__name__] * count, *others]
+        for i, program in enumerate(programs):
+            name = f"c{i}" if i else "reader"
+            command = [sys.executable, "-m", program, broker.endpoint, str(histories), name, str(seed)]
             clients.append(subprocess.Popen(command))
         yield clients
     finally:

@@ -26,7 +26,8 @@ from tests.jepsen.wires import MuteRelay, ResettingRelay
 HOUR_NS = 3_600_000_000_000
 #: How far the wall clock jumps, in hours.
 JUMPS = (-26, -3, -1, 1, 5, 49)
-EIO = 5
+#: Besides the raw calls of the campaign: a client that uses the SDK.
+OTHERS = ("tests.jepsen.sdk_client",)
 
 
 @dataclass
@@ -68,13 +69,13 @@ def _of(fault: str, count: int, verdict: campaign.Verdict) -> Iterator[Seen]:
 
 def kills(plan: Plan) -> Iterator[Seen]:
     """kill -9, also of a broker that is starting."""
-    verdict = campaign.run(plan.folder, 1, plan.seed, seconds=plan.seconds)
+    verdict = campaign.run(plan.folder, 1, plan.seed, seconds=plan.seconds, others=OTHERS)
     yield from _of("kill -9", verdict.figures["kills"], verdict)
 
 
 def dropping(plan: Plan) -> Iterator[Seen]:
     """kill -9, while retention drops what every group has finished."""
-    verdict = campaign.run(plan.folder, 1, plan.seed, dropping=True, seconds=plan.seconds)
+    verdict = campaign.run(plan.folder, 1, plan.seed, dropping=True, seconds=plan.seconds, others=OTHERS)
     yield from _of("kill -9, retention", verdict.figures["kills"], verdict)
 
 
@@ -95,7 +96,7 @@ def pauses(plan: Plan) -> Iterator[Seen]:
             count["pauses"] += 1
         return count
 
-    verdict = campaign.observed(broker, plan.seed, act)
+    verdict = campaign.observed(broker, plan.seed, act, others=OTHERS)
     yield from _of("SIGSTOP", verdict.figures["pauses"], verdict)
 
 
@@ -118,13 +119,13 @@ def clock_steps(plan: Plan) -> Iterator[Seen]:
             file.write(bytes(8))
         return count
 
-    verdict = campaign.observed(broker, plan.seed, act)
+    verdict = campaign.observed(broker, plan.seed, act, others=OTHERS)
     yield from _of("clock steps", verdict.figures["jumps"], verdict)
 
 
 def slow_disk(plan: Plan) -> Iterator[Seen]:
     """Each sync takes 100 ms longer."""
-    verdict = campaign.observed(_shimmed(plan, POPMQ_CUT_SLOW="100"), plan.seed, _loaded(plan.seconds))
+    verdict = campaign.observed(_shimmed(plan, POPMQ_CUT_SLOW="100"), plan.seed, _loaded(plan.seconds), others=OTHERS)
     yield from _of("slow disk", 1, verdict)
 
 
@@ -147,7 +148,7 @@ def failing_syncs(plan: Plan) -> Iterator[Seen]:
         broker.spawn()
         return count
 
-    verdict = campaign.observed(broker, plan.seed, act)
+    verdict = campaign.observed(broker, plan.seed, act, others=OTHERS)
     yield from _of("EIO of a sync", verdict.figures["failed syncs"], verdict)
 
 
@@ -179,7 +180,7 @@ def _through(plan: Plan, broker: Behind, relay: ResettingRelay | MuteRelay) -> c
 
     with relay:
         broker.relay = relay
-        return campaign.observed(broker, plan.seed, act)
+        return campaign.observed(broker, plan.seed, act, others=OTHERS)
 
 
 def power_cuts(plan: Plan, cuts: int = 4) -> Iterator[Seen]:
@@ -208,7 +209,9 @@ def _loaded(seconds: float) -> Callable[[], Counter[str]]:
     """Lets the load run."""
 
     def act() -> Counter[str]:
-        time.sleep(seconds)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(0.1)
         return Counter()
 
     return act
