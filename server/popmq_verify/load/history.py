@@ -14,6 +14,9 @@ The fields of each kind, as lists to keep long campaigns small:
     change  group, changes [[handle, kind, milliseconds, uncounted], …] → results [[Code, visible_ms, dead], …]
 
 reader.py and scratch.py list the fields of their kinds. A call that failed has code and details instead.
+
+docs/contributing/histories.md describes the form in which a second judge reads them, and
+docs/decisions/0066-a-second-judge.md why there is one.
 """
 
 from __future__ import annotations
