@@ -26,7 +26,7 @@ from popmq_verify.judging import sealed
 from popmq_verify.judging.checker import CLAIMS, Finding, check
 from popmq_verify.judging.facts import Facts, Survey
 from popmq_verify.load import client, reader, scratch
-from popmq_verify.load.client import GROUPS, MAX_ATTEMPTS, TOPICS
+from popmq_verify.load.client import FIFO_TOPIC, GROUPS, MAX_ATTEMPTS, TOPICS
 from popmq_verify.load.history import Recorder, read
 from popmq_verify.load.stubs import Stubs
 from popmq_verify.process import impatient
@@ -42,12 +42,14 @@ LOAD_WITHIN_S = 180.0
 @dataclass
 class Verdict:
     """What a campaign found. `findings`: contradictions, as (claim, sentence). `figures`: counts of what happened,
-    which show that the campaign reached the code it is meant to test.
+    which show that the campaign reached the code it is meant to test. `facts`, `survey`: what it was judged by.
     """
 
     seed: int
     findings: list[Finding]
     figures: Counter[str] = field(default_factory=Counter)
+    facts: Facts | None = None
+    survey: Survey | None = None
 
     def table(self) -> str:
         """The figures and the claims, for people."""
@@ -59,7 +61,13 @@ class Verdict:
 
 
 def run(
-    folder: Path, kills: int, seed: int, dropping: bool = False, flags: Sequence[str] = (), seconds: float = 0.0
+    folder: Path,
+    kills: int,
+    seed: int,
+    dropping: bool = False,
+    flags: Sequence[str] = (),
+    seconds: float = 0.0,
+    others: Sequence[str] = (),
 ) -> Verdict:
     """Kills the broker at least `kills` times under load, and for at least `seconds`; then as `observed`.
 
@@ -78,17 +86,22 @@ def run(
             count["during_start"] += _kill_once(broker, chance)
         return count
 
-    return observed(broker, seed, killing, dropping=dropping)
+    return observed(broker, seed, killing, dropping=dropping, others=others)
 
 
 def observed(
-    broker: BrokerProcess, seed: int, act: Callable[[], Counter[str]], dropping: bool = False, clients: int = CLIENTS
+    broker: BrokerProcess,
+    seed: int,
+    act: Callable[[], Counter[str]],
+    dropping: bool = False,
+    clients: int = CLIENTS,
+    others: Sequence[str] = (),
 ) -> Verdict:
     """Does something to a broker under load, lets everything come to rest, and judges. `act` returns its figures."""
     histories = broker.data.parent / "histories"
     histories.mkdir(parents=True)
     started = time.monotonic()
-    with loaded(broker, histories, seed, clients, impatient.KEEP_MS if dropping else 0) as programs:
+    with loaded(broker, histories, seed, clients, impatient.KEEP_MS if dropping else 0, others) as programs:
         _wait_for_load(histories, programs)
         acted = act()
         broker.wait_ready()
@@ -108,7 +121,7 @@ def observed(
         + [("store", problem) for problem in check_folder(broker.data)]
     )
     took = int(time.monotonic() - started)
-    return Verdict(seed, findings, figures(facts, survey) | acted | Counter(seconds=took))
+    return Verdict(seed, findings, figures(facts, survey) | acted | Counter(seconds=took), facts, survey)
 
 
 def _wait_for_load(histories: Path, programs: list[subprocess.Popen[bytes]]) -> None:
@@ -145,15 +158,19 @@ def _kill_once(broker: BrokerProcess, chance: random.Random) -> bool:
 
 @contextmanager
 def loaded(
-    broker: BrokerProcess, histories: Path, seed: int, count: int, keep_ms: int = 0
+    broker: BrokerProcess, histories: Path, seed: int, count: int, keep_ms: int = 0, others: Sequence[str] = ()
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Starts a broker, the reader and the load clients, which `finish` ends. Leaves no process running."""
+    """Starts a broker, the reader and the load clients, which `finish` ends. Leaves no process running.
+
+    `others`: modules of further load clients, which take the same arguments and end as load/client.py does.
+    """
     clients: list[subprocess.Popen[bytes]] = []
     try:
         prepare(broker.start(), keep_ms)
-        for i in range(count + 1):
-            program, name = (client, f"c{i}") if i else (reader, "reader")
-            command = [sys.executable, "-m", program.__name__, broker.endpoint, str(histories), name, str(seed)]
+        programs = [reader.__name__, *[client.__name__] * count, *others]
+        for i, program in enumerate(programs):
+            name = f"c{i}" if i else "reader"
+            command = [sys.executable, "-m", program, broker.endpoint, str(histories), name, str(seed)]
             clients.append(subprocess.Popen(command))
         yield clients
     finally:
@@ -164,11 +181,13 @@ def loaded(
 
 
 def prepare(broker: BrokerProcess, keep_ms: int = 0) -> None:
-    """Two topics and two groups: one has few attempts, and both have a short backoff."""
+    """Three topics, of which one is FIFO, and two groups: one has few attempts, and both have a short backoff."""
     with Stubs(broker.endpoint) as stubs:
         retention = pb.Retention(keep_ms=keep_ms)
         for topic in TOPICS:
-            stubs.admin.CreateTopic(pb.CreateTopicRequest(topic=pb.Topic(name=topic, queues=4, retention=retention)))
+            kind = pb.FIFO if topic == FIFO_TOPIC else pb.NORMAL
+            made = pb.Topic(name=topic, type=kind, queues=4, retention=retention)
+            stubs.admin.CreateTopic(pb.CreateTopicRequest(topic=made))
         for group in GROUPS:
             settings = pb.Group(
                 name=group,

@@ -30,7 +30,7 @@ from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_verify.campaign import finish, loaded
 from popmq_verify.judging import sealed
 from popmq_verify.judging.checker import Finding, check
-from popmq_verify.judging.facts import Facts
+from popmq_verify.judging.facts import Facts, Survey
 from popmq_verify.load import scratch
 from popmq_verify.load.history import NEVER, History, Recorder, read
 from popmq_verify.load.reader import Reader
@@ -149,16 +149,24 @@ def before(history: History, cut: Cut) -> History:
 
 def judge(left: Path, known: History) -> list[Finding]:
     """Opens the store that a cut left, brings it to rest an hour later, and checks all answers before the cut."""
+    found = observed(left, known)
+    if found is None:
+        return []
+    facts, survey = found
+    findings = check(facts, survey) + sealed.check(facts.history, survey) + list(scratch.check(facts.history))
+    return findings + [("store", problem) for problem in check_folder(left / "data")]
+
+
+def observed(left: Path, known: History) -> tuple[Facts, Survey] | None:
+    """Opens the store that a cut left, brings it to rest an hour later, and reads all. None: nobody had called yet."""
     clock = FakeClock(start_ms=time.time_ns() // 1_000_000)
     with EmbeddedBroker(left / "data", clock=clock, sync="none") as broker, Stubs(broker.endpoint) as stubs:
         if not known.operations:  # the clients came after the answers to CreateTopic and CreateGroup
-            return []
+            return None
         _finish_reading(left, stubs)
         survey = come_to_rest(stubs, Recorder(left, "rest"), pass_time=lambda: clock.advance(HOUR_MS))
     after = read(left)
-    facts = Facts(History(known.operations + after.operations, after.wall_minus_monotonic_ns))
-    findings = check(facts, survey) + sealed.check(facts.history, survey) + list(scratch.check(facts.history))
-    return findings + [("store", problem) for problem in check_folder(left / "data")]
+    return Facts(History(known.operations + after.operations, after.wall_minus_monotonic_ns)), survey
 
 
 def _finish_reading(left: Path, stubs: Stubs) -> None:

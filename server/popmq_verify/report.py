@@ -1,6 +1,6 @@
 """The report of `popmq verify`: sentences for a terminal, and an HTML page without scripts.
 
-The checker's claims are too many for a page: KINDS groups them into five kinds of defects that a user understands. The
+The checker's claims are too many for a page: KINDS groups them into six kinds of defects that a user understands. The
 page names the machine, the settings and the seed, so that a run can be repeated.
 """
 
@@ -20,14 +20,16 @@ KINDS = {
     "repeated": ("doubled", "after ack", "phantom", "sealed"),
     "overlapping": ("overlap", "handles"),
     "late or early": ("late", "early"),
-    "counted or stored wrongly": ("attempts", "dead letters", "numbers", "store"),
+    "out of order": ("order",),
+    "counted or stored wrongly": ("attempts", "dead letters", "numbers", "settled", "store"),
 }
 MEANINGS = {
     "lost": "a message whose send was answered is gone, or came with other bytes",
     "repeated": "a message is stored twice, or came again after its ack was answered",
     "overlapping": "two clients of a group had the same message at the same time",
     "late or early": "a message came back before its lease was over, or long after",
-    "counted or stored wrongly": "attempts, dead letters, numbers, or what `popmq check` compares",
+    "out of order": "a message of a FIFO topic came before an earlier one of its message group was done",
+    "counted or stored wrongly": "attempts, dead letters, numbers, half a settle, or what `popmq check` compares",
 }
 TITLES = {
     "kills": "the broker was killed (kill -9) under load",

@@ -47,7 +47,9 @@ def come_to_rest(
 def _at_rest(stubs: Stubs) -> bool:
     """Whether no group has a message that is ready, leased, waiting for a retry, or in backoff."""
     groups = stubs.admin.GetStats(pb.GetStatsRequest(), timeout=10).groups
-    return not any(one.ready or one.in_flight or one.retry or one.backoff for one in groups if one.topic in TOPICS)
+    return not any(
+        one.ready or one.in_flight or one.retry or one.backoff or one.waiting for one in groups if one.topic in TOPICS
+    )
 
 
 def _finish(stubs: Stubs, recorder: Recorder, topic: str, group: str, wait_ms: int) -> None:

@@ -12,7 +12,9 @@ from popmq_verify.load import scratch
 from popmq_verify.load.history import History, Operation
 
 SECOND = 1_000_000_000
-QUIET = dict.fromkeys(("ready", "in_flight", "retry", "backoff", "delayed", "dropped", "quarantined", "dead"), 0)
+QUIET = dict.fromkeys(
+    ("ready", "in_flight", "retry", "backoff", "waiting", "delayed", "dropped", "quarantined", "dead"), 0
+)
 
 
 @dataclass

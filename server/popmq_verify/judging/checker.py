@@ -18,6 +18,7 @@ from itertools import pairwise
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_verify.judging.facts import DeadLetter, Delivery, Facts, Position, Survey, Touch
+from popmq_verify.judging.ordered import order, settles
 
 Finding = tuple[str, str]  # claim, what contradicts it
 
@@ -34,6 +35,8 @@ CLAIMS = {
     "dead letters": "one dead letter, after the last attempt or a reject",
     "numbers": "the numbers equal what is there",
     "sealed": "a token is one set forever; the epochs are the topic, once",
+    "order": "FIFO: a message follows those before it in its message group",
+    "settled": "a settle acks and sends, or does neither",
     "store": "popmq check finds nothing",
 }
 # Client and broker read the same wall clock of one machine; scheduling may move either by this much.
@@ -44,7 +47,7 @@ SHORTEST_LEASE_MS = 1000
 
 def check(facts: Facts, survey: Survey) -> list[Finding]:
     """Every contradiction found, as (claim, sentence)."""
-    rules = (_losses, _positions, _leases, _attempts, _handles, _dead_letters, _numbers)
+    rules = (_losses, _positions, _leases, _attempts, _handles, _dead_letters, _numbers, order, settles)
     return facts.oddities + [finding for rule in rules for finding in rule(facts, survey)]
 
 
@@ -91,7 +94,7 @@ def _places(facts: Facts, survey: Survey, delivery: Delivery) -> list[Position]:
 def _requests(facts: Facts) -> Iterator[Finding]:
     """One request goes to one queue, in order, and a known request number is answered as such."""
     answered: Counter[tuple[str, int]] = Counter()
-    for send in facts.history.of("send"):
+    for send in facts.sends():
         results = send.told.get("results", [])
         if any(after != [before[0], before[1] + 1] for before, after in pairwise(results)):
             yield "doubled", f"the messages of one request are not side by side: {send.asked['ids'][0]}…"
@@ -117,6 +120,8 @@ def _leases(facts: Facts, survey: Survey) -> Iterator[Finding]:
             ]
             if final:
                 yield "after ack", f"{who}: delivered as attempt {after.attempt} after its {final[0].kind} was answered"
+            if before.follower:
+                continue  # its lease may have ended with that of the message before it
             released = [touch.visible_ms for touch in before.touches if touch.kind == "release" and touch.done]
             if released and after.popped_ms < min(released):
                 yield "early", f"{who}: back {min(released) - after.popped_ms} ms before its delay was over"
@@ -150,7 +155,7 @@ def _attempts(facts: Facts, survey: Survey) -> Iterator[Finding]:
             if delivery.attempt > survey.max_attempts[group]:
                 yield "attempts", f"{message_id} in {group}: attempt {delivery.attempt} is over the maximum"
             uncounted = [touch for touch in delivery.touches if touch.uncounted and touch.possible]
-            low = delivery.attempt - (1 if uncounted else 0)
+            low = delivery.attempt - (1 if uncounted or delivery.follower else 0)
             high = delivery.attempt - (1 if any(touch.done for touch in uncounted) else 0)
             since_ns, since_ms = delivery.pop.called_ns, delivery.popped_ms
 
@@ -176,12 +181,14 @@ def _lapse(facts: Facts, delivery: Delivery, touch: Touch) -> Iterator[Finding]:
         other.ends and other is not touch and other.operation.called_ns < operation.returned_ns
         for other in delivery.touches
     )
+    if touch.operation.told.get("duplicate"):
+        return  # an earlier try of the settle did it
     late_ms = history.wall_ms(operation.called_ns) - max(deadlines)
     left_ms = min(deadlines) - history.wall_ms(operation.returned_ns)
     what = f"{touch.kind} of {delivery.message_id} in {delivery.group}"
     if touch.done and late_ms > LATE_MARGIN_MS + facts.silent_ms(max(deadlines), operation.called_ns):
         yield "handles", f"{what} was accepted {late_ms:.0f} ms after its deadline"
-    if touch.code and left_ms > EARLY_MARGIN_MS and not ended:
+    if touch.code and left_ms > EARLY_MARGIN_MS and not ended and not delivery.follower:
         yield "handles", f"{what} was refused {left_ms:.0f} ms before its deadline"
 
 
@@ -234,7 +241,7 @@ def _numbers(facts: Facts, survey: Survey) -> Iterator[Finding]:
     for (group, topic), stats in survey.stats.items():
         if group not in survey.dead:  # an owner's: sealed.py judges it
             continue
-        for name in ("ready", "in_flight", "retry", "backoff", "delayed", "dropped", "quarantined"):
+        for name in ("ready", "in_flight", "retry", "backoff", "waiting", "delayed", "dropped", "quarantined"):
             if stats[name]:
                 yield "numbers", f"{name} of {group} in {topic} is {stats[name]} at rest"
         low, high = acked[group, topic]

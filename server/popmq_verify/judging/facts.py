@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -60,7 +61,8 @@ class Delivery:
     """One answered delivery, known by its handle; a replay is the same delivery again.
 
     `popped_ms`, `until_ms`: the beginning and the deadline of its lease, by the broker's clock. `pop`: the first
-    operation that returned it.
+    operation that returned it. `follower`: in a FIFO topic, an earlier message of its message group came in the same
+    pop: if that one fails, this one waits again, uncounted.
     """
 
     group: str
@@ -72,6 +74,7 @@ class Delivery:
     popped_ms: int
     until_ms: int
     pop: Operation
+    follower: bool = False
     touches: list[Touch] = field(default_factory=list)
 
     def deadlines(self, during: Operation, wall_minus_monotonic_ns: int, but: Touch | None = None) -> list[float]:
@@ -90,11 +93,14 @@ class Delivery:
 
 @dataclass(slots=True)
 class Sent:
-    """A message of some Send; `position` is known once any of its tries was answered."""
+    """A message of some Send or Settle; `position` is known once any of its tries was answered. `message_group`: of a
+    FIFO topic.
+    """
 
     topic: str
     called_ns: int
     position: Position | None = None
+    message_group: str = ""
 
 
 @dataclass(slots=True)
@@ -194,12 +200,17 @@ class Facts:
             returns.sort()
         return times
 
+    def sends(self) -> Iterator[Operation]:
+        """What stores messages: sends, and settles with what they send."""
+        return (one for one in self.history.operations if one.kind in ("send", "settle"))
+
     def _join_sends(self) -> None:
         """Fills `sent`. A request that was repeated must be answered with the same positions."""
-        for send in self.history.of("send"):
+        for send in self.sends():
             results = send.told.get("results", [None] * len(send.asked["ids"]))
             for message_id, result in zip(send.asked["ids"], results, strict=True):
                 sent = self.sent.setdefault(message_id, Sent(send.asked["topic"], send.called_ns))
+                sent.message_group = send.asked.get("message_group", "")
                 position = None if result is None else (result[0], result[1])
                 if sent.position and position and sent.position != position:
                     self.oddities.append(("doubled", f"{message_id} was answered at {sent.position} and {position}"))
@@ -208,15 +219,20 @@ class Facts:
     def _join_pops(self) -> None:
         """Fills `by_handle`. A replay gives the same handles again, with the same message and attempt."""
         for pop in self.history.of("pop"):
+            groups = set[str]()
             for message_id, handle, attempt, queue, offset, intact in pop.told.get("rows", ()):
                 known = self.by_handle.get(handle)
                 if not intact:
                     self.oddities.append(("changed", f"{message_id} came with another body"))
                 if known is None:
                     told = (pop.told["popped_ms"], pop.told["until_ms"])
+                    order = self.sent[message_id].message_group if message_id in self.sent else ""
                     reading = (pop.asked["group"], pop.asked["topic"])
-                    delivery = Delivery(*reading, message_id, handle, attempt, (queue, offset), *told, pop)
+                    delivery = Delivery(
+                        *reading, message_id, handle, attempt, (queue, offset), *told, pop, order in groups
+                    )
                     self.by_handle[handle] = delivery
+                    groups |= {order} - {""}
                 elif not pop.told["replay"] or (known.message_id, known.attempt) != (message_id, attempt):
                     self.oddities.append(("overlap", f"handle {handle} was issued twice"))
 
@@ -226,6 +242,10 @@ class Facts:
             if operation.kind == "ack":
                 codes = operation.told.get("codes", [None] * len(operation.asked["handles"]))
                 for handle, code in zip(operation.asked["handles"], codes, strict=True):
+                    self.by_handle[handle].touches.append(Touch(operation, "ack", code))
+            elif operation.kind == "settle":
+                code = 0 if operation.ok else None
+                for handle in operation.asked["handles"]:
                     self.by_handle[handle].touches.append(Touch(operation, "ack", code))
             elif operation.kind == "change":
                 none = [[None, 0, False]] * len(operation.asked["changes"])

@@ -23,11 +23,21 @@ from popmq_verify.load.history import Recorder
 from popmq_verify.load.scratch import recreate
 from popmq_verify.load.stubs import Stubs
 
-TOPICS = ("orders", "clicks")
+FIFO_TOPIC = "ledger"
+TOPICS = ("orders", "clicks", FIFO_TOPIC)
+MESSAGE_GROUPS = ("alice", "bob", "carol")
 GROUPS = ("billing", "bill")  # one name is a prefix of the other
 MAX_ATTEMPTS = {"billing": 4, "bill": 17}
 DEADLINE_S = 5.0
 PAUSE_S = 0.02
+
+#: Statuses that say that nothing was done. FAILED_PRECONDITION: a Settle with a handle that has lapsed.
+REFUSALS = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.FAILED_PRECONDITION,
+)
 
 Row = list[Any]  # id, handle, attempt, queue, offset, intact
 
@@ -49,7 +59,7 @@ class Late:
 
 
 class Client:
-    """Sends, pops, acks and changes leases at random until the file FOLDER/stop exists, and records each call.
+    """Sends, pops, acks, settles and changes leases at random until the file FOLDER/stop exists, and records each call.
 
     The seed and the name determine its choices; timing is up to the machine, so no two runs are equal.
     """
@@ -93,8 +103,9 @@ class Client:
         """Sends 1–100 messages to a topic. Most requests have a number, and are repeated until they are answered."""
         self.number += 1
         ids = [f"{self.name}-{self.number}-{i}" for i in range(self.random.choice((1, 1, 5, 30, 100)))]
-        messages = [pb.Message(message_id=name, body=body_of(name), tag="t", keys=[name]) for name in ids]
-        request = pb.SendRequest(topic=self.random.choice(TOPICS), messages=messages)
+        topic = self.random.choice(TOPICS)
+        order = self.random.choice(MESSAGE_GROUPS) if topic == FIFO_TOPIC else ""
+        request = pb.SendRequest(topic=topic, messages=[_message(name, order) for name in ids])
         if self.random.random() < 0.3:
             self._send(request)  # without a number it cannot be repeated: an unknown outcome stays unknown
             return
@@ -118,6 +129,7 @@ class Client:
             ids=[message.message_id for message in request.messages],
             producer=request.producer_id,
             number=request.request_number,
+            message_group=request.messages[0].message_group,
         )
 
     # ── consuming ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -158,8 +170,10 @@ class Client:
         group, handles = request.group, [delivery.handle for delivery in answer.deliveries]
         half = len(handles) // 2
         fate = self.random.random()
-        if fate < 0.60:
+        if fate < 0.55:
             self.ack(group, handles)
+        elif fate < 0.60:
+            self.settle(group, handles)
         elif fate < 0.70:  # the rest expires
             self.ack(group, handles[:half])
         elif fate < 0.80:
@@ -188,6 +202,21 @@ class Client:
 
         if once() is None and self.random.random() < 0.8:
             self.insist(once)
+
+    def settle(self, group: str, handles: list[str]) -> None:
+        """Acks deliveries and sends a message, both or neither. Mostly repeated until it is answered or refused."""
+        self.number += 1
+        topic, name = self.random.choice(TOPICS[:2]), f"{self.name}-{self.number}-settled"
+        sends = [pb.SettleSend(topic=topic, messages=[_message(name)])]
+        request = pb.SettleRequest(
+            group=group, handles=handles, sends=sends, producer_id=self.name, request_number=self.number
+        )
+        asked: dict[str, Any] = {"group": group, "handles": handles, "topic": topic, "ids": [name]}
+        asked |= {"producer": self.name, "number": self.number}
+        repeats = self.random.random() < 0.8
+        while self.call("settle", self.stubs.broker.Settle, request, _told_of_settle, **asked) is None:
+            if not repeats or self.recorder.last == "refused" or self.stop.exists():
+                break
 
     def change(self, group: str, handles: list[str], kind: str, ms: int = 0, uncounted: bool = False) -> None:
         """Extends, releases or rejects deliveries. One try: a client cannot know whether an unanswered one was done."""
@@ -222,6 +251,17 @@ class Client:
                 self.pop()
         self.recorder.close()
         self.stubs.close()
+
+
+def _message(name: str, message_group: str = "") -> pb.Message:
+    """The message that belongs to an id."""
+    return pb.Message(message_id=name, body=body_of(name), tag="t", keys=[name], message_group=message_group)
+
+
+def _told_of_settle(answer: pb.SettleResponse) -> dict[str, Any]:
+    """What a history keeps of an answer to Settle."""
+    results = [[result.queue, result.offset] for send in answer.sends for result in send.results]
+    return {"results": results, "duplicate": answer.duplicate}
 
 
 def told_of_pop(answer: pb.PopResponse) -> dict[str, Any]:
@@ -264,8 +304,7 @@ def certainty(error: Any) -> str:
     """refused: the broker refused the call, or was never reached. Any other call may have happened."""
     if error.code() == grpc.StatusCode.UNAVAILABLE:
         return "refused" if "failed to connect" in (error.details() or "").lower() else "unknown"
-    told = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.RESOURCE_EXHAUSTED)
-    return "refused" if error.code() in told else "unknown"
+    return "refused" if error.code() in REFUSALS else "unknown"
 
 
 if __name__ == "__main__":

@@ -6,13 +6,17 @@ have happened. Times are CLOCK_MONOTONIC, which all processes of a machine share
 
 The fields of each kind, as lists to keep long campaigns small:
 
-    send    topic, ids, producer, number      → results [[queue, offset], …], duplicate, codes [0 or Code, …]
+    send    topic, ids, producer, number, message_group → results [[queue, offset], …], duplicate, codes [0 or Code, …]
     pop     topic, group, attempt_id          → popped_ms, until_ms, replay,
                                                 rows [[id, handle, attempt, queue, offset, body is intact], …]
     ack     group, handles                    → codes [0 or Code, …]
+    settle  group, handles, topic, ids, producer, number → results [[queue, offset], …], duplicate
     change  group, changes [[handle, kind, milliseconds, uncounted], …] → results [[Code, visible_ms, dead], …]
 
 reader.py and scratch.py list the fields of their kinds. A call that failed has code and details instead.
+
+docs/contributing/histories.md describes the form in which a second judge reads them, and
+docs/decisions/0066-a-second-judge.md why there is one.
 """
 
 from __future__ import annotations
@@ -58,6 +62,7 @@ class Recorder:
     def __init__(self, folder: Path, client: str) -> None:
         """Appends to FOLDER/CLIENT.jsonl, and begins with a `clock` line."""
         self.client = client
+        self.last = ""  # the outcome of the last operation
         self._file = (folder / f"{client}.jsonl").open("a", buffering=1)
         self._write({"clock": time.time_ns() - time.monotonic_ns()})
 
@@ -67,6 +72,7 @@ class Recorder:
 
     def returned(self, how: str, **told: Any) -> None:
         """Writes the second half of the last operation: its outcome (see `Operation.how`), and the answer."""
+        self.last = how
         self._write({"how": how, "at": time.monotonic_ns(), "told": told})
 
     def close(self) -> None:

@@ -25,6 +25,7 @@ import grpc
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_verify.load.client import DEADLINE_S, PAUSE_S, TOPICS, certainty
 from popmq_verify.load.history import Recorder
+from popmq_verify.load.scratch import RETRYABLE
 from popmq_verify.load.stubs import Stubs
 
 TOPIC = TOPICS[0]
@@ -53,7 +54,7 @@ class Reader:
                 answer = method(request, timeout=DEADLINE_S)
             except grpc.RpcError as error:
                 self.recorder.returned(certainty(error), details=str(error))
-                if error.code() != grpc.StatusCode.UNAVAILABLE:
+                if error.code() not in RETRYABLE:
                     raise
                 time.sleep(PAUSE_S)
                 continue
