@@ -324,6 +324,83 @@ async def test_handlers_that_run_beside_the_loop_bound_its_deliveries(client: An
     assert most == 4
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many messages the pops of consumers ask for, filled as they are made."""
+    calls, sizes = resolve_name("popmq._calls.pop_calls"), list[int]()
+
+    def pop(*place: Any, _real: Any = calls.pop, **how: Any) -> Any:
+        sizes.append(how["max_messages"])
+        return _real(*place, **how)
+
+    monkeypatch.setattr(calls, "pop", pop)
+    return sizes
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that puts off a pop does so until there is room, and not until a time."""
+    size = resolve_name("popmq._consuming.pop_size")
+    monkeypatch.setattr(size, "PATIENT_FOR", 1e9)
+    monkeypatch.setattr(size, "PATIENT_S_MAX", 3600.0)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_pop_that_has_too_little_room_waits_for_what_quick_handlers_settle_meanwhile(
+    client: Any, asked: list[int]
+) -> None:
+    await client.send(TOPIC, [b"x"] * 7)
+    async with client.consume(TOPIC, GROUP, max_in_hand=4) as consumer:
+        held = [await anext_of(consumer) for _ in range(3)]
+        waiting = asyncio.ensure_future(anext_of(consumer))
+        for delivery in held:
+            await client.groups.get(GROUP)  # a pop with a place for less than four would be made meanwhile
+            assert asked == [1, 2]
+            delivery.ack()
+        (await waiting).ack()
+    assert asked == [1, 2, 4]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_pop_waits_for_no_handler_after_one_that_found_the_topic_empty(client: Any, asked: list[int]) -> None:
+    async with client.consume(TOPIC, GROUP, max_in_hand=4) as consumer:
+        held = []
+        for _ in range(4):
+            waiting = asyncio.ensure_future(anext_of(consumer))
+            await client.send(TOPIC, b"x")
+            held.append(await waiting)
+        assert asked == [1, 2, 2, 1]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_consumer_that_waits_for_room_stops_at_once(client: Any, asked: list[int]) -> None:
+    await client.send(TOPIC, [b"x"] * 7)
+    consumer = client.consume(TOPIC, GROUP, max_in_hand=4)
+    held = [await anext_of(consumer) for _ in range(3)]
+    waiting = asyncio.ensure_future(anext_of(consumer))
+    await client.groups.get(GROUP)
+    consumer.stop()
+    with pytest.raises(StopAsyncIteration):
+        await waiting
+    assert (len(held), asked) == (3, [1, 2])
+
+
+async def test_slow_handlers_keep_the_next_message_from_no_free_one(client: Any, asked: list[int]) -> None:
+    await client.send(TOPIC, [b"x"] * 4)
+    async with client.consume(TOPIC, GROUP, max_in_hand=4) as consumer:
+        held = [await anext_of(consumer) for _ in range(4)]
+        assert (len(held), asked) == (4, [1, 2, 1])
+
+
+@pytest.mark.usefixtures("patient")
+async def test_with_one_in_hand_each_pop_is_made_when_the_one_before_is_settled(client: Any, asked: list[int]) -> None:
+    await client.send(TOPIC, [b"x"] * 3)
+    async with client.consume(TOPIC, GROUP, max_in_hand=1) as consumer:
+        for _ in range(3):
+            (await anext_of(consumer)).ack()
+        assert asked == [1, 1, 1]
+
+
 @pytest.mark.mechanism("S1.06")
 @pytest.mark.slow
 async def test_the_queues_that_the_broker_assigns_are_the_ones_that_are_popped(connect: Connect, client: Any) -> None:

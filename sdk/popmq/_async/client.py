@@ -226,7 +226,8 @@ class AsyncClient(AsyncSettling, AsyncPulling, AsyncRequests, AsyncResults, Asyn
         `max_in_hand` 1,000, `until_idle` None, `tag`, `sql`, `lite_topics` ().
 
         It pops up to `max_messages` at a time, but no more than the handler settles in a second. It returns at most
-        `max_in_hand` deliveries that are not settled yet, for handlers that run concurrently with the loop.
+        `max_in_hand` deliveries that are not settled yet, for handlers that run concurrently with the loop; a pop for
+        which they leave too little room waits up to 10 ms for more, if the pop before found as much as it asked for.
         `on_error` "log": logs a handler's Exception, releases its message with backoff, and continues; "raise":
         releases the message and ends the loop with the Exception. `confirm`: leaving a `with` block waits until the
         outcome is on the broker's disk; otherwise outcomes are sent in the background, several in one request.

@@ -176,11 +176,13 @@ class AsyncConsumer(AsyncDeliveryLoop):
         self._poll_end = until = Stop() if self._buffer else None
         if until is not None and self._freed.is_set():
             until.set()
+        began = monotonic()
         try:
-            popped = await self._pop(list(queues), self._size.next(room, monotonic()), until)
+            popped = await self._pop(list(queues), self._size.next(room, began), until)
         finally:
             self._poll_end = None
-        self._size.popped(len(popped.deliveries), monotonic())
+        now = monotonic()
+        self._size.popped(len(popped.deliveries), now - began, now)
         if popped.deliveries:
             self._hold(popped)
         if self._buffer:
@@ -198,11 +200,25 @@ class AsyncConsumer(AsyncDeliveryLoop):
 
     async def _room(self) -> int:
         """How many more deliveries may be delivered. When none, waits for a handler to settle one."""
+        room = self._free()
+        if room <= 0:
+            if not await self._freed.wait(LOOK_S):
+                self._parts.leases.forget_dropped()
+            return 0
+        # While quick handlers are at work, a pop at once would bring only what they have settled up to now.
+        wanted = min(self._size.wanted(monotonic()), self._limit())
+        until = monotonic() + self._size.patience
+        while room < wanted and not self._buffer and not self._stop.is_set() and (left := until - monotonic()) > 0:
+            self._freed.clear()
+            if self._free() == room:  # nothing was settled before the clear
+                await self._freed.wait(left)
+            room = self._free()
+        return 0 if self._stop.is_set() else max(0, room)
+
+    def _free(self) -> int:
+        """How many more deliveries may be unsettled."""
         self._batches = [batch for batch in self._batches if batch.members]
-        room = self._limit() - sum(len(batch.members) for batch in self._batches)
-        if room <= 0 and not await self._freed.wait(LOOK_S):
-            self._parts.leases.forget_dropped()
-        return max(0, room)
+        return self._limit() - sum(len(batch.members) for batch in self._batches)
 
     def _hold(self, popped: Popped) -> None:
         # A replayed pop does not tell how much of its lease has passed: renew it at once.
