@@ -49,6 +49,7 @@ def main() -> int:
     reader.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     reader.add_argument("faults", nargs="*", help=", ".join(FAULTS))
     asked = reader.parse_intermixed_args()
+    asked.folder = asked.folder.resolve()  # the shim knows files by their whole paths
     judges.build()
     shutil.rmtree(asked.folder, ignore_errors=True)
     asked.folder.mkdir(parents=True)
