@@ -24,6 +24,7 @@ def fork(make: Callable[[], Adapter], prefetch: int) -> int:
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.dup2(2, 1)  # Celery's worker prints a banner, and campaign.py reads ours
         random.seed()
         try:
             make().work(prefetch)
