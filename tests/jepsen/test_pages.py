@@ -1,7 +1,6 @@
 """Once valid pages in wrong places: what `popmq check` and a start see of them."""
 
 import json
-import logging
 import subprocess
 import sys
 from collections import Counter
@@ -40,7 +39,6 @@ def _differs(one: dict[str, object]) -> bool:
 @pytest.mark.xfail(strict=True, reason="LMDB's pages name no commit: docs/decisions/0066-a-second-judge.md")
 def test_a_lost_write_of_the_newest_meta_page_is_seen(tmp_path: Path) -> None:
     """The page as it was two commits ago: the store goes back by one commit, whose send was answered."""
-    logging.disable(logging.CRITICAL)
     rig = Rig(tmp_path)
     rig.pair()
     rig.send("first")
