@@ -201,6 +201,30 @@ class AsyncWay:
     savepoint: Callable[[], AbstractAsyncContextManager[Any]]
 
 
+def by_statements(connection: Any, database: Any, execute: Callable[[str], Awaitable[Any]]) -> AsyncWay:
+    """Of a connection that begins a transaction by itself, and ends it by `commit` and `rollback`."""
+
+    @asynccontextmanager
+    async def transaction() -> AsyncIterator[None]:
+        try:
+            yield
+        except BaseException:
+            await connection.rollback()
+            raise
+        await connection.commit()
+
+    @asynccontextmanager
+    async def savepoint() -> AsyncIterator[None]:
+        await execute("SAVEPOINT mine")
+        try:
+            yield
+        except BaseException:
+            await execute("ROLLBACK TO SAVEPOINT mine")
+            raise
+
+    return AsyncWay(connection, database, execute, transaction, savepoint)
+
+
 @asynccontextmanager
 async def asyncpg(url: str, path: Path) -> AsyncIterator[AsyncWay]:
     import asyncpg
@@ -251,26 +275,8 @@ async def aiomysql(url: str, path: Path) -> AsyncIterator[AsyncWay]:
         async with connection.cursor() as cursor:
             await cursor.execute(sql)
 
-    @asynccontextmanager
-    async def transaction() -> AsyncIterator[None]:
-        try:
-            yield
-        except BaseException:
-            await connection.rollback()
-            raise
-        await connection.commit()
-
-    @asynccontextmanager
-    async def savepoint() -> AsyncIterator[None]:
-        await execute("SAVEPOINT mine")
-        try:
-            yield
-        except BaseException:
-            await execute("ROLLBACK TO SAVEPOINT mine")
-            raise
-
     await execute(CREATE)
-    yield AsyncWay(connection, url, execute, transaction, savepoint)
+    yield by_statements(connection, url, execute)
     connection.close()
 
 
@@ -291,26 +297,7 @@ async def aiosqlite(url: str, path: Path) -> AsyncIterator[AsyncWay]:
 
     async with aiosqlite.connect(path) as connection:
         await connection.execute(CREATE)
-
-        @asynccontextmanager
-        async def transaction() -> AsyncIterator[None]:
-            try:
-                yield
-            except BaseException:
-                await connection.rollback()
-                raise
-            await connection.commit()
-
-        @asynccontextmanager
-        async def savepoint() -> AsyncIterator[None]:
-            await connection.execute("SAVEPOINT mine")
-            try:
-                yield
-            except BaseException:
-                await connection.execute("ROLLBACK TO SAVEPOINT mine")
-                raise
-
-        yield AsyncWay(connection, path, connection.execute, transaction, savepoint)
+        yield by_statements(connection, path, connection.execute)
 
 
 ASYNC = (*ASYNC_MYSQL, asyncpg, async_psycopg, async_session, async_session_on_sqlite, aiosqlite)
