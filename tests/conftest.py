@@ -1,6 +1,7 @@
-"""The settings of Hypothesis for all tests: the same examples in each run, but random ones in a campaign."""
+"""Settings for all tests. Hypothesis draws the same examples in each run, but random ones in a campaign."""
 
 import gc
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -36,6 +37,18 @@ if os.environ.get("POPMQ_ON_CLUSTER"):  # host:port of a name server: see tests/
 
         config.pluginmanager.register(choosing.Choosing())
         config.pluginmanager.register(engine, "on_cluster")
+
+
+@pytest.fixture(autouse=True)
+def _logs_stay_on() -> Iterator[None]:
+    """A test that changes what is logged fails itself, and not those behind it that read logs."""
+    root = logging.getLogger()
+    before = root.level, logging.root.manager.disable
+    yield
+    after = root.level, logging.root.manager.disable
+    root.setLevel(before[0])
+    logging.disable(before[1])
+    assert after == before, "this test left another level of logs behind"
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

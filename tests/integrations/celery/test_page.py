@@ -3,33 +3,27 @@
 import os
 import subprocess
 import sys
-from typing import Any
+from pathlib import Path
 
 import pytest
-from celery.contrib.testing.worker import start_worker
 
 from popmq.testing import Broker
-from popmq_integrations.celery.backend import connected
 from tests.integrations.celery.conftest import ROOT
+from tests.integrations.programs import Program
 from tests.prose import examples
 
 
 @pytest.mark.slow
-@pytest.mark.smoke
-def test_the_page_works_as_it_is_written(popmq_broker: Broker) -> None:
-    names: dict[str, Any] = {"__name__": "shop"}
+@pytest.mark.process
+def test_the_page_works_as_it_is_written(popmq_broker: Broker, tmp_path: Path) -> None:
+    """In processes of its own: a worker of Celery sets the level of all logs."""
     settings, *calls = (
         block.replace("127.0.0.1:8081", popmq_broker.endpoint)
         for block in examples(ROOT / "docs" / "integrations" / "celery.md")
     )
-    exec(compile(settings, "celery.md", "exec"), names)
-    app = names["app"]
-    with start_worker(app, perform_ping_check=False, pool="threads", shutdown_timeout=60):
-        for block in calls:
-            exec(compile(block, "celery.md", "exec"), names)
-    app.backend.client.close()
-    app.close()
-    connected.cache_clear()
+    caller = "\n".join(["from app import *", *calls])
+    with Program(tmp_path, settings, "-m", "celery", "-A", "app", "worker", "--pool", "threads"):
+        subprocess.run([sys.executable, "-c", caller], cwd=tmp_path, timeout=120, check=True)
 
 
 @pytest.mark.slow
