@@ -7,6 +7,7 @@ only need a broker use `popmq.testing`, which runs one inside the test's process
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import select
 import signal
@@ -189,18 +190,25 @@ class BrokerProcess:
         self.kill() if kind else self.stop()
 
 
-def own_port() -> int:
-    """A port on the loopback that the system assigns to no other program while this process lives.
+def own_port(*hosts: str) -> int:
+    """A port on each host (the loopback) that the system assigns to no other program while this process lives.
 
     On Linux a bound socket that does not listen keeps the port, and a server that asks for this port by number still
     gets it, since both set SO_REUSEADDR. On other systems another program may take it.
     """
-    kept = socket.socket()
-    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    kept.bind(("127.0.0.1", 0))
-    port: int = kept.getsockname()[1]
-    if sys.platform == "linux":
-        atexit.register(kept.close)  # kept until then
-    else:
-        kept.close()
-    return port
+    while True:
+        with contextlib.ExitStack() as kept:
+            port = 0
+            try:
+                for host in hosts or ("127.0.0.1",):
+                    one = kept.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    one.bind((host, port))
+                    port = one.getsockname()[1]
+            except OSError:
+                if not port:
+                    raise
+                continue  # another program has the number on a host behind the first one
+            if sys.platform == "linux":
+                atexit.register(kept.pop_all().close)
+            return port

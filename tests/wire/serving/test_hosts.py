@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import popmq
-from harness.broker_process import own_port
+from harness import broker_process
 from popmq_proto.rocketmq import definition_pb2 as v2
 from popmq_server.clock import FakeClock
 from popmq_server.embedded.fsck.check import check_folder
@@ -33,6 +33,11 @@ pytestmark = [
 ]
 HOSTS = ("127.0.0.1", "127.0.0.2", "::1")
 TRANSPORTS = ["python", "grpcio"]
+
+
+def own_port() -> int:
+    """A port that no other program is given, on any of the hosts."""
+    return broker_process.own_port(*HOSTS)
 
 
 def listening(*ports: int) -> list[tuple[str, int]]:
@@ -181,16 +186,18 @@ def test_an_embedded_broker_refuses_such_hosts_at_once(folder: Path, given: dict
 @pytest.mark.process
 def test_the_lines_of_the_start_name_each_address(folder: Path) -> None:
     """Through the command line, which knows the settings, too."""
-    port, tls_port, metrics_port = own_port(), own_port(), own_port()
+    port, tls_port, http_port, metrics_port = own_port(), own_port(), own_port(), own_port()
     flags = ["--host", "127.0.0.1", "--host", "127.0.0.2,::1", "--port", str(port), "--tls-port", str(tls_port)]
+    flags += ["--http-port", str(http_port)]
     flags += ["--metrics-host", "::1", "--metrics-host", "127.0.0.2", "--metrics-port", str(metrics_port)]
     command = [sys.executable, "-c", "from popmq_cli.main import main; main()", "serve", "--data", str(folder), *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        said = [process.stdout.readline() for _ in range(3)]
+        said = [process.stdout.readline() for _ in range(4)]
         process.terminate()
         _, log = process.communicate(timeout=CALL_S)
     assert said[0] == f"popmq: ready on 127.0.0.1:{port}, 127.0.0.2:{port}, [::1]:{port}\n"
     assert said[1].startswith(f"popmq: TLS on 127.0.0.1:{tls_port}, 127.0.0.2:{tls_port}, [::1]:{tls_port}: ")
-    assert said[2] == f"popmq: metrics on [::1]:{metrics_port}, 127.0.0.2:{metrics_port}\n"
+    assert said[2] == (f"popmq: HTTP with JSON on 127.0.0.1:{http_port}, 127.0.0.2:{http_port}, [::1]:{http_port}\n")
+    assert said[3] == f"popmq: metrics on [::1]:{metrics_port}, 127.0.0.2:{metrics_port}\n"
     assert "settings: host = 127.0.0.1,127.0.0.2,::1 (--host), " in log.replace(f"data = {folder} (--data), ", "")
