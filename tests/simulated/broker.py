@@ -83,7 +83,7 @@ class Broker:
         if self._serving is not None and (engine := getattr(self._serving.life, "engine", None)) is not None:
             _close_files(engine.store)
 
-    def sleep(self, ns: int) -> None:
+    def suspend(self, ns: int) -> None:
         """As SIGSTOP and SIGCONT."""
         assert self.process is not None
         self._scheduler.note(f"sleep {ns}")

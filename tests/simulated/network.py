@@ -11,7 +11,7 @@ from typing import Any
 from zlib import crc32
 
 from tests.simulated.loop import Loop
-from tests.simulated.scheduler import MS, US, Scheduler
+from tests.simulated.scheduler import MS, US, S, Scheduler
 
 #: How long bytes take: mostly so, and for the slow share of the pieces so.
 DELAY_NS, SLOW_NS = (20 * US, 400 * US), (1 * MS, 60 * MS)
@@ -36,7 +36,9 @@ class Network:
 
     async def connect(self, loop: Loop, factory: Callable[[], Any]) -> tuple[End, Any]:
         """Connects to the port. Raises ConnectionRefusedError."""
-        await asyncio.sleep(self.scheduler.between(*DELAY_NS) / 1e9)
+        answered = loop.create_future()
+        loop.call_later(self.scheduler.between(*DELAY_NS) / S, answered.cancel)
+        await asyncio.wait([answered])
         listener = self._listener
         if listener is None or listener.closed or listener.loop.process.killed:
             raise ConnectionRefusedError(111, "Connection refused")

@@ -178,7 +178,7 @@ class World:
 
     def _sleep(self) -> None:
         ns = self._long(20 * S)
-        self.broker.sleep(ns)
+        self.broker.suspend(ns)
         self.scheduler.pause(ns)
 
     def _slow_disk(self) -> None:

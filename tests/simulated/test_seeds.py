@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from popmq_server.embedded.loop.long_poll import Waiters
 from tests.simulated import planted, story
 from tests.simulated.scheduler import MS, Condition, Hangs, Lock, Process, S, Scheduler, Thread
 from tests.sources import ROOT
@@ -63,7 +62,7 @@ def test_a_finding_names_the_command_that_repeats_it_and_the_last_events(monkeyp
     def raises(*_: Any) -> None:
         raise RuntimeError("no such lot")
 
-    monkeypatch.setattr(Waiters, "generation", raises)
+    monkeypatch.setattr(story.World, "_prepare", raises)
     told = str(story.run(0))
     assert "make simulate SEED=0" in told
     assert "no such lot" in told
