@@ -214,10 +214,10 @@ test-frameworks: .venv/frameworks ## the frameworks' own tests over PopMQ, and t
 	@for name in $(or $(FRAMEWORK),celery dramatiq taskiq django airflow); do echo "test-frameworks: $$name"; \
 		case $$name in celery) $(BIN)/python -m tests.integrations.frameworks ;; \
 		*) $(BIN)/python -m scripts.frameworks.$$name ;; esac || exit 1; done
-chaos-frameworks: .venv/frameworks ## 1,000 kills of workers and 20 of the broker under Dramatiq and taskiq, on PopMQ and on Redis, and a table (half an hour; FRAMEWORKS="dramatiq taskiq celery")
+chaos-frameworks: .venv/frameworks ## 1,000 kills of workers and 20 of the broker under Dramatiq and taskiq, on PopMQ and on Redis, and a table (half an hour; FRAMEWORKS="dramatiq taskiq celery django")
 	@echo "chaos-frameworks: tasks run while workers and brokers are killed"
 	@$(BIN)/python -m tests.integrations.campaign.campaign $(or $(FRAMEWORKS),dramatiq taskiq)
-bench-frameworks: .venv/frameworks ## no-op tasks a second by prefetch, on PopMQ and on Redis, in alternating rounds, and a table (three minutes)
+bench-frameworks: .venv/frameworks ## no-op tasks a second by prefetch, on PopMQ and on Redis, in alternating rounds, and a table (three minutes; FRAMEWORKS="dramatiq taskiq celery celery-results celery-late")
 	@$(BIN)/python -m bench.peers.frameworks $(or $(FRAMEWORKS),dramatiq taskiq)
 .venv/frameworks: .venv/ready
 	@$(BIN)/python $(PIP_INSTALL) --group frameworks
