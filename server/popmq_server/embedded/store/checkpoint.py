@@ -306,7 +306,7 @@ def decode(ck_id: int, raw: memoryview) -> CheckPoint:
 
 
 @functools.lru_cache(maxsize=TEXTS_MAX)
-def texts_of(attempt_id: str, client: str, reason: str = "") -> bytes:
+def texts_of(attempt_id: str, client: str, reason: str) -> bytes:
     """The encoded texts at the end of a CheckPoint. Cached: a pop needs them for its attempt key and to be stored, an
     ack to remove that key.
     """
