@@ -88,10 +88,10 @@ class Table(Generic[K, V]):
             if value is _GONE:
                 raise KeyError(key)
             return value
-        value = self._base.get(key, _NONE)
-        if value is _NONE:
+        found: Item = self._base.get(key, _NONE)
+        if found is _NONE:
             raise KeyError(key)
-        return value
+        return found  # type: ignore[no-any-return]
 
     def __contains__(self, key: K) -> bool:
         if key in self._layer:
