@@ -195,6 +195,10 @@ jepsen: setup ## faults under load; each history is judged by our checker and by
 	@$(BIN)/python -m tests.jepsen.campaign build/jepsen/histories --seconds $(or $(SECONDS),60) --pause $(or $(PAUSE),60) \
 		--rounds $(or $(ROUNDS),3) $(FAULTS)
 
+.PHONY: file-systems
+file-systems: setup ## kills, a full disk and power cuts on ext4, xfs, btrfs, overlay and tmpfs, and a table (root, loop devices, FUSE; SYSTEMS="xfs btrfs"; an hour)
+	@$(BIN)/python -m tests.crash.file_systems.campaign --kills $(or $(KILLS),20) --cuts $(or $(CUTS),50) $(SYSTEMS)
+
 chaos-cluster: setup build/delta/ready ## gateways, brokers, name server, disk and connections of a RocketMQ cluster fail under load; counts go into docs/cluster.md (two hours; Java 17 and Maven)
 	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0 tests/crash/cluster
 
