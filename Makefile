@@ -189,6 +189,11 @@ chaos: setup ## the kill -9 and power-cut campaigns, whole
 	@echo "chaos: kills, power cuts and failing calls again, with --journal on"
 	@POPMQ_CAMPAIGN=whole POPMQ_JOURNAL=on $(BIN)/pytest -q -m chaos --timeout=0 $(addprefix tests/crash/test_,kill.py powercut.py failing_calls.py)
 
+.PHONY: simulate
+simulate: $(if $(CORE),.venv/core,setup) ## SEEDS=10000 runs of the whole broker in one seeded scheduler, with faults, in virtual time (an hour); SEED=7 repeats one; FROM=0
+	@echo "simulate: $(if $(SEED),seed $(SEED),$(or $(SEEDS),10000) seeds from $(or $(FROM),0))"
+	@$(BIN)/python -m tests.simulated $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000) --from $(or $(FROM),0))
+
 .PHONY: jepsen
 jepsen: setup ## faults under load; each history is judged by our checker and by Porcupine, and a table (Go; SECONDS=8 PAUSE=4 ROUNDS=1 is the short form)
 	@echo "jepsen: histories, counter-examples as pages and a table in build/jepsen (up to an hour)"
