@@ -215,26 +215,30 @@ def _hold_chunks(state: State, levels: Iterable[GroupTopic], chunks: dict[int, i
             state.pins[chunk] = left
         else:  # entries of zero would pile up
             state.pins.pop(chunk)
-        for level in levels:
-            _shift_group_pins(state, level, chunk, sign * count)
+    for level in levels:
+        _shift_group_pins(state, level, chunks, sign)
 
 
-def _shift_group_pins(state: AllTables, where: GroupTopic, chunk: int, count: int) -> None:
-    """Adds `count` (may be negative) to the leased messages of a group in a chunk.
+def _shift_group_pins(state: AllTables, where: GroupTopic, chunks: dict[int, int], sign: int) -> None:
+    """Adds to the leased messages of a group by chunk, or with sign -1 takes them away.
 
     Positions in the log increase with the store time, so the lowest chunk is the oldest. The sorted chunks of a group
-    are kept in spans: a tuple is copied only when a chunk gets its first or loses its last leased message of the group.
+    are kept in spans: a tuple is copied only when chunks get their first or lose their last leased message of a group.
     """
-    key = (*where, chunk)
-    before = state.group_pins.get(key, 0)
-    if before + count:
-        state.group_pins[key] = before + count
-    else:
-        state.group_pins.pop(key)
-    if not before:
-        sorted_numbers.add(state.span_chunks, state.spans, where, chunk, CHUNK_BITS)
-    elif not before + count:
-        sorted_numbers.remove(state.span_chunks, state.spans, where, chunk, CHUNK_BITS)
+    turned = list[int]()
+    for chunk, count in chunks.items():
+        key = (*where, chunk)
+        before = state.group_pins.get(key, 0)
+        after = before + sign * count
+        if after:
+            state.group_pins[key] = after
+        else:
+            state.group_pins.pop(key)
+        if not before or not after:
+            turned.append(chunk)
+    if turned:
+        change = sorted_numbers.add_all if sign > 0 else sorted_numbers.remove_all
+        change(state.span_chunks, state.spans, where, turned, CHUNK_BITS)
 
 
 def _count_client(tx: Tx, key: tuple[int, str], moved: int) -> None:
@@ -291,7 +295,7 @@ def attempt_key(group_id: int, topic_id: int, client: str, attempt_id: str) -> i
     A hash takes less memory than the texts: each lease of the SDK has a key. It covers the texts as stored, so the scan
     at start does not parse them.
     """
-    return hash((group_id, topic_id, checkpoint.texts_of(attempt_id, client)))
+    return hash((group_id, topic_id, checkpoint.texts_of(attempt_id, client, "")))
 
 
 def tried(state: State, group_id: GroupId, topic_id: TopicId, client: str, attempt_id: str) -> CheckPoint | None:

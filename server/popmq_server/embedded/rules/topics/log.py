@@ -134,15 +134,27 @@ def _located_run(
     kv: Transaction, topic_id: int, run: Run, start: int, places: list[int]
 ) -> Iterator[tuple[int, Run, int, int, int]]:
     """Locates members of one run. It may have holes: retention drops a chunk once all its members are done."""
+    if run.bits:
+        offsets = run.offsets
+        found = {unit[0]: unit for unit in entries_at(kv, topic_id, run.queue, [offsets[place] for place in places])}
+        for place in places:
+            if (unit := found.get(offsets[place])) is None:
+                raise _missing(topic_id, run.queue, offsets[place])
+            yield start + place, run, *unit
+        return
     while places:
         first = places[0]
         units = entries(kv, topic_id, run.queue, run.first + first, places[-1] - first + 1)
         if not units:
-            raise LookupError(f"topic {topic_id} queue {run.queue} has no offset {run.first + first}, which is leased")
+            raise _missing(topic_id, run.queue, run.first + first)
         here = [place for place in places if place - first < len(units)]
         for place in here:
             yield start + place, run, *units[place - first]
         places = places[len(here) :]
+
+
+def _missing(topic_id: int, queue: int, offset: int) -> LookupError:
+    return LookupError(f"topic {topic_id} queue {queue} has no offset {offset}, which is leased")
 
 
 class Sound(NamedTuple):
@@ -225,6 +237,26 @@ class Log:
         if chunks and chunks[-1][0] == len(data):
             chunks.pop()
         return Sound(data, times, chunks, bytes_left)
+
+    def sound_at(self, topic_id: int, positions: Iterable[int]) -> Sound:
+        """`sound` of records at some positions, which tell their sizes; ends at the first that it cannot read."""
+        start, last, chunk = 0, -1, self._chunk
+        data, times, chunks = list[bytes](), list[int](), list[tuple[int, int]]()
+        unpack, crc32 = RECORD.unpack_from, zlib.crc32
+        for position in positions:
+            if not start <= position <= last:
+                if not self._load(position) or position > self._stop - RECORD_HEAD_BYTES:
+                    break
+                start, last, chunk = self._start, self._stop - RECORD_HEAD_BYTES, self._chunk
+                chunks.append((len(data), start))
+            at = position - start
+            crc, length, topic, stored_ms = unpack(chunk, at)
+            covered = chunk[at + _CRC_BYTES : at + RECORD_HEAD_BYTES + length]
+            if crc32(covered) != crc or topic != topic_id:
+                break
+            data.append(covered[_HEAD_LEFT:].tobytes())
+            times.append(stored_ms)
+        return Sound(data, times, chunks, 0)
 
     def unverified(self, position: int, size: int) -> bytes:
         """The message at a position as it is stored, long ones without their body; empty if it is not in the log.

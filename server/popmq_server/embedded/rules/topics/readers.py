@@ -201,6 +201,17 @@ def has_passed(state: State, where: GroupQueue, offset: int) -> bool:
     return bool(state.taken.get(where, _NOTHING).get(offset // TAKEN_BLOCK, 0) >> offset % TAKEN_BLOCK & 1)
 
 
+def passed_of(state: State, where: GroupQueue, first: int, bits: int) -> int:
+    """Those bits that `has_passed` says yes of: bit n is the offset `first` + n of a queue."""
+    found = bits & (1 << max(0, state.poff.get(where, 0) - first)) - 1
+    if blocks := state.taken.get(where):
+        for block in range(first // TAKEN_BLOCK, (first + bits.bit_length()) // TAKEN_BLOCK + 1):
+            if taken := blocks.get(block):
+                begin = block * TAKEN_BLOCK - first
+                found |= bits & (taken << begin if begin > 0 else taken >> -begin)
+    return found
+
+
 def not_passed(state: State, where: GroupQueue, offsets: Sequence[int]) -> list[int]:
     """The indexes of the offsets of a queue that `has_passed` says no of."""
     position, blocks = state.poff.get(where, 0), state.taken.get(where, _NOTHING)
@@ -221,10 +232,13 @@ def ahead_in(state: State, where: GroupTopic, topic: Topic) -> bool:
     return any((*where, queue) in state.taken for queue in range(topic.queues))
 
 
-def pass_over(tx: Tx, where: GroupQueue, stretches: Iterable[tuple[int, int]]) -> int:
-    """Passes stretches (first offset, number) of a queue, in any order; returns how many of these were not passed yet.
+def pass_over(
+    tx: Tx, where: GroupQueue, stretches: Iterable[tuple[int, int]], sparse: Iterable[tuple[int, int]] = ()
+) -> int:
+    """Passes offsets of a queue, in any order; returns how many of these were not passed yet.
 
-    The cost is one row for each touched block of TAKEN_BLOCK offsets; none where the stretches follow the position.
+    `stretches`: (first offset, number); `sparse`: (first offset, a bit for each one from it on). The cost is one row
+    for each touched block of TAKEN_BLOCK offsets; none where the offsets follow the position.
     """
     state = tx.state
     known = state.poff.get(where)
@@ -235,6 +249,9 @@ def pass_over(tx: Tx, where: GroupQueue, stretches: Iterable[tuple[int, int]]) -
     blocks, new = dict(before), 0
     for first, count in stretches:
         new += _mark(blocks, max(first, at), first + count)
+    for first, bits in sparse:
+        below = max(0, at - first)
+        new += _mark_bits(blocks, first + below, bits >> below)
     if not new:
         return 0
     _put_taken(tx, where, at, blocks)
@@ -264,6 +281,20 @@ def _mark(blocks: Taken, first: int, stop: int) -> int:
         new += (mask & ~bits).bit_count()
         blocks[block] = bits | mask
         first = block * TAKEN_BLOCK + high
+    return new
+
+
+def _mark_bits(blocks: Taken, first: int, bits: int) -> int:
+    """Sets the bits of the offsets `first` + n for each bit n; returns how many were not set."""
+    new = 0
+    while bits:
+        block, low = divmod(first, TAKEN_BLOCK)
+        room = TAKEN_BLOCK - low
+        mask, before = (bits & (1 << room) - 1) << low, blocks.get(block, 0)
+        new += (mask & ~before).bit_count()
+        blocks[block] = before | mask
+        bits >>= room
+        first += room
     return new
 
 
