@@ -189,11 +189,20 @@ chaos: setup ## the kill -9 and power-cut campaigns, whole
 	@echo "chaos: kills, power cuts and failing calls again, with --journal on"
 	@POPMQ_CAMPAIGN=whole POPMQ_JOURNAL=on $(BIN)/pytest -q -m chaos --timeout=0 $(addprefix tests/crash/test_,kill.py powercut.py failing_calls.py)
 
+.PHONY: simulate
+simulate: $(if $(CORE),.venv/core,setup) ## SEEDS=10000 runs of the whole broker in one seeded scheduler, with faults, in virtual time (an hour); SEED=7 repeats one; FROM=0
+	@echo "simulate: $(if $(SEED),seed $(SEED),$(or $(SEEDS),10000) seeds from $(or $(FROM),0))"
+	@$(BIN)/python -m tests.simulated $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000) --from $(or $(FROM),0))
+
 .PHONY: jepsen
 jepsen: setup ## faults under load; each history is judged by our checker and by Porcupine, and a table (Go; SECONDS=8 PAUSE=4 ROUNDS=1 is the short form)
 	@echo "jepsen: histories, counter-examples as pages and a table in build/jepsen (up to an hour)"
 	@$(BIN)/python -m tests.jepsen.campaign build/jepsen/histories --seconds $(or $(SECONDS),60) --pause $(or $(PAUSE),60) \
 		--rounds $(or $(ROUNDS),3) $(FAULTS)
+
+.PHONY: file-systems
+file-systems: setup ## kills, a full disk and power cuts on ext4, xfs, btrfs, overlay and tmpfs, and a table (root, loop devices, FUSE; SYSTEMS="xfs btrfs"; an hour)
+	@$(BIN)/python -m tests.crash.file_systems.campaign --kills $(or $(KILLS),20) --cuts $(or $(CUTS),50) $(SYSTEMS)
 
 chaos-cluster: setup build/delta/ready ## gateways, brokers, name server, disk and connections of a RocketMQ cluster fail under load; counts go into docs/cluster.md (two hours; Java 17 and Maven)
 	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0 tests/crash/cluster

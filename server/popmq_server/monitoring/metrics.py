@@ -186,15 +186,18 @@ class Metrics:
             self.fsyncs.inc(self.synced)
             self.commit_commands.observe(committed.commands)
             self.commit_seconds.observe(committed.seconds)
-        self.lateness["revived"] += len(committed.late_ms)
-        self.lateness["revived_late_ms"] += sum(committed.late_ms)
-        self.lateness["delayed_released"] += len(committed.delayed_late_ms)
-        self.lateness["delayed_late_ms"] += sum(committed.delayed_late_ms)
-        for late_ms in committed.late_ms:
-            self.lease_lateness.observe(late_ms / 1000)
-        for late_ms in committed.delayed_late_ms:
-            self.delayed_lateness.observe(late_ms / 1000)
-        self.given_up.inc(committed.given_up)
+        if committed.late_ms:
+            self.lateness["revived"] += len(committed.late_ms)
+            self.lateness["revived_late_ms"] += sum(committed.late_ms)
+            for late_ms in committed.late_ms:
+                self.lease_lateness.observe(late_ms / 1000)
+        if committed.delayed_late_ms:
+            self.lateness["delayed_released"] += len(committed.delayed_late_ms)
+            self.lateness["delayed_late_ms"] += sum(committed.delayed_late_ms)
+            for late_ms in committed.delayed_late_ms:
+                self.delayed_lateness.observe(late_ms / 1000)
+        if committed.given_up:
+            self.given_up.inc(committed.given_up)
         for job in committed.failures:
             self.job_failures.labels(job).inc()
         for event in committed.events:

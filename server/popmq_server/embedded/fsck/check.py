@@ -36,6 +36,7 @@ from popmq_server.embedded.rules.topics.log import Log, located
 from popmq_server.embedded.state import loading
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.store.checkpoint import CheckPoint
+from popmq_server.embedded.store.datafile import last_commit
 from popmq_server.embedded.store.folder import data_file
 from popmq_server.embedded.store.keys import (
     DUE_KEY,
@@ -67,13 +68,14 @@ CHECK_MAP_BYTES = 1 << 30
 
 def check_folder(folder: pathlib.Path) -> list[str]:
     """Every broken invariant of the data folder of a stopped broker; writes nothing. Raises StartError: no store."""
-    data_file(folder)
+    data = data_file(folder)
     store = ReadOnlyStore(folder)
     try:
+        lost = [told] if (told := last_commit.missing(folder, data)) else []
         if broken := list(store.page_faults()):  # reading on would follow damaged pages
-            return broken
+            return lost + broken
         with reading(store) as kv:
-            return list(check(kv))
+            return lost + list(check(kv))
     finally:
         store.close()
 

@@ -26,7 +26,7 @@ from popmq_server.embedded.state.rows import LITE_NAME
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.store import keys
 from popmq_server.embedded.store.checkpoint import decode
-from popmq_server.embedded.store.datafile import checksums
+from popmq_server.embedded.store.datafile import checksums, last_commit
 from popmq_server.embedded.store.datafile.own_files import foreign
 from popmq_server.embedded.store.datafile.walk import rescue
 from popmq_server.embedded.store.folder import (
@@ -95,7 +95,8 @@ def repair_folder(folder: pathlib.Path) -> Repaired:
     try:
         shutil.rmtree(beside, ignore_errors=True)
         try:
-            told = list(_rebuild(data, beside))
+            lost = last_commit.missing(folder, data)
+            told = [*([lost] if lost else []), *_rebuild(data, beside)]
         except (MapFull, DiskFault, CommitFailed, OSError) as error:
             why = refused_by_system(error)[1] or repr(error)
             raise StartError(f"the new store cannot be written, {DATA_FILE} is as it was: {why}") from error

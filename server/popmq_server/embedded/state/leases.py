@@ -295,7 +295,7 @@ def attempt_key(group_id: int, topic_id: int, client: str, attempt_id: str) -> i
     A hash takes less memory than the texts: each lease of the SDK has a key. It covers the texts as stored, so the scan
     at start does not parse them.
     """
-    return hash((group_id, topic_id, checkpoint.texts_of(attempt_id, client)))
+    return hash((group_id, topic_id, checkpoint.texts_of(attempt_id, client, "")))
 
 
 def tried(state: State, group_id: GroupId, topic_id: TopicId, client: str, attempt_id: str) -> CheckPoint | None:

@@ -375,7 +375,7 @@ def _with_bits(runs: tuple[Run, ...], raw: memoryview, at: int) -> tuple[tuple[R
 
 
 @functools.lru_cache(maxsize=TEXTS_MAX)
-def texts_of(attempt_id: str, client: str, reason: str = "") -> bytes:
+def texts_of(attempt_id: str, client: str, reason: str) -> bytes:
     """The encoded texts at the end of a CheckPoint. Cached: a pop needs them for its attempt key and to be stored, an
     ack to remove that key.
     """

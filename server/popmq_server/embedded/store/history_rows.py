@@ -23,7 +23,7 @@ import contextlib
 import itertools
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from popmq_server.embedded.store.keys import HIST_KEY, QUEUE_KEY
@@ -99,11 +99,13 @@ def add(kv: Transaction, topic_id: int, queue: int, row: HistoryRow) -> None:
     last = HIST_KEY.pack(topic_id, queue, row.first, (1 << 64) - 1, (1 << 16) - 1)
     found = kv.floor("hist", last, QUEUE_KEY.pack(topic_id, queue))
     if found is not None and row.first - HIST_KEY.unpack(found[0])[2] <= SPAN_MAX:
-        with contextlib.suppress(ValueError):  # a row of an older format, or a damaged block: `popmq check` reports it
+        try:
             longer = _longer(found[0], _opened(bytes(found[1])), row, found[1][0])
-            if len(longer) <= BLOCK_BYTES_MAX or found[0] == key:
-                kv.put("hist", found[0], longer)
-                return
+        except ValueError:  # a row of an older format, or a damaged block: `popmq check` reports it
+            longer = b""
+        if longer and (len(longer) <= BLOCK_BYTES_MAX or found[0] == key):
+            kv.put("hist", found[0], longer)
+            return
     kv.put("hist", key, _longer(key, _HEAD.pack(0, row.ended_ms, 0), row))
 
 
@@ -253,8 +255,10 @@ def _parts(row: HistoryRow, ck_id: int, base_ms: int, texts: list[int]) -> tuple
     return _packed((flags, row.group_id)), after + bits
 
 
-def _packed(numbers: Iterable[int]) -> bytes:
+def _packed(numbers: Sequence[int]) -> bytes:
     """Encodes numbers in seven bits a byte, the lowest first; the eighth bit is set when more bytes follow."""
+    if max(numbers) <= 0x7F:
+        return bytes(numbers)
     found = bytearray()
     for number in numbers:
         while number > 0x7F:

@@ -16,6 +16,7 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
+from popmq_server.clock import stopwatch
 from popmq_server.contract.commands import (
     Ack,
     EndTransaction,
@@ -71,6 +72,8 @@ class Batch:
 
     def __init__(self, commands: Sequence[Operation[object]]) -> None:
         self.commands = commands
+        #: When it began, on the stopwatch.
+        self.began = stopwatch()
         count = len(commands)
         self.results: list[object] = [None] * count
         #: Message bytes in the answers of its committed transactions, and with those of the running one.

@@ -279,23 +279,22 @@ class Core:
 
         The sort is stable, so commands of one lane keep their order.
         """
-        batch = Batch(commands)
-        order = sorted(range(len(commands)), key=batch.lane)
         if self.store.folding is not None:
             self.folds.if_due()
+        batch = Batch(commands)
+        order = sorted(range(len(commands)), key=batch.lane)
         if not _BETWEEN.isdisjoint(map(type, commands)):
             order = self._between(batch, order)
-        began = stopwatch()
         shut = False
         if not self.space.tight:
             try:
-                return self.attempt(batch, order, self._timed)._replace(seconds=stopwatch() - began)
+                return self.attempt(batch, order, self._timed)
             except (MapFull, DiskFault) as fault:
                 self.after_fault(fault)
                 shut = isinstance(fault, DiskFault)
             except TooManyPoisoned:
                 pass
-        return InParts(self, batch).run(order, shut)._replace(seconds=stopwatch() - began)
+        return InParts(self, batch).run(order, shut)._replace(seconds=stopwatch() - batch.began)
 
     def _between(self, batch: Batch, order: list[int]) -> list[int]:
         """Runs the commands for which no transaction may be open; returns the indexes of the others."""
@@ -329,9 +328,9 @@ class Core:
             tx = self._begin_with_room(shut)
             batch.answering = batch.answered
             try:
-                committed = self._commit(tx, batch.results, self._run(tx, batch, order, time))
+                committed = self._commit(tx, batch, self._run(tx, batch, order, time), failures)
                 batch.answered = batch.answering
-                return committed._replace(failures=failures)
+                return committed
             except Poisoned as poisoned:
                 tx.abort()
                 if poisoned.full and self.folds.make_room():
@@ -451,7 +450,7 @@ class Core:
         self.space.scattered = False
         self.store.end_copies("a commit found no room")
 
-    def _commit(self, tx: Tx, results: list[object], timed: Timed) -> Committed:
+    def _commit(self, tx: Tx, batch: Batch, timed: Timed, failures: list[str]) -> Committed:
         """Flushes the tables, commits with a sync, and only then merges the changes into memory. A batch that wrote
         nothing makes no commit.
         """
@@ -476,9 +475,9 @@ class Core:
             tx.abort()
             self.timetable.committed()
         self._reporter.report(tx.events, tx.now_ms)
-        return Committed(
-            results, tx.woken, wrote, timed=timed, arrived=tx.arrived, resulted=tx.resulted or (), events=tx.events
-        )
+        seconds = stopwatch() - batch.began
+        resulted = tx.resulted or ()
+        return Committed(batch.results, tx.woken, wrote, seconds, timed, tx.arrived, resulted, tx.events, failures)
 
     def close(self) -> None:
         """Closes the store; everything that was answered is on disk. Raises CommitFailed if the last sync failed."""

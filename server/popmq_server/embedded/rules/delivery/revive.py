@@ -93,6 +93,7 @@ class Reviving(Job):
     """
 
     name = "lease"
+    moved_by = frozenset({"due"})
 
     def __init__(self) -> None:
         super().__init__()

@@ -35,6 +35,7 @@ class Publishing(Job):
     """One step works on the first stage of the list that is not postponed."""
 
     name = "staged messages"
+    moved_by = frozenset({"publish"})
 
     def next_ms(self, tx: Tx) -> int | None:
         """Now, while there is a stage in the list; later if each of them is postponed."""

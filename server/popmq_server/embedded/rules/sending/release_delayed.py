@@ -53,6 +53,7 @@ class ReleasingDelayed(Job):
     """
 
     name = "delayed messages"
+    moved_by = frozenset({"sched"})
 
     def __init__(self) -> None:
         super().__init__()

@@ -109,8 +109,8 @@ def write(tx: Tx, topic_id: int, requests: list[PlacedMessages], size: int) -> N
     It assigns positions in the order of staging, so messages of one request are adjacent. One loop builds
     entries and names, since both need the position of the record, which is the sum of the lengths before it.
     """
-    chunk = _chunk_for(tx, topic_id, size)
-    parts: list[bytes] = []
+    chunk, before = _chunk_for(tx, topic_id, size)
+    parts = [before]
     blocks: dict[int, tuple[int, list[bytes]]] = {}
     names: list[bytes] = []
     position = chunk.position + chunk.bytes
@@ -127,23 +127,22 @@ def write(tx: Tx, topic_id: int, requests: list[PlacedMessages], size: int) -> N
     _put_chunk(tx, topic_id, chunk, parts, blocks, names)
 
 
-def _chunk_for(tx: Tx, topic_id: int, size: int) -> OpenChunk:
-    """The chunk for `size` bytes: the topic's open chunk, or a new one, which stays open if it is small."""
+def _chunk_for(tx: Tx, topic_id: int, size: int) -> tuple[OpenChunk, bytes]:
+    """The chunk for `size` bytes, and its records: the open chunk, or a new one, which stays open if it is small."""
     chunk = tx.state.open_chunks.get(topic_id)
-    if (
-        chunk is not None
-        and chunk.bytes + size <= OPEN_BYTES_MAX
-        and tx.now_ms - chunk.since_ms < _open_ms(tx, topic_id)
-        and tx.kv.get("log", U64.pack(chunk.position)) is not None  # retention may have dropped it
-    ):
-        tx.state.open_chunks[topic_id] = chunk._replace(bytes=chunk.bytes + size)
-        return chunk
+    if chunk is not None and chunk.bytes + size <= OPEN_BYTES_MAX:
+        age_ms = tx.now_ms - chunk.since_ms
+        young = age_ms < OPEN_MS_MIN or age_ms < _open_ms(tx, topic_id)
+        before = tx.kv.get("log", U64.pack(chunk.position)) if young else None
+        if before is not None:  # retention may have dropped it
+            tx.state.open_chunks[topic_id] = OpenChunk(chunk.position, chunk.bytes + size, chunk.since_ms)
+            return chunk, bytes(before)
     if size > OPEN_BYTES_MAX // 2:
         close(tx, topic_id)
-        return OpenChunk(tx.next("position", size), 0, tx.now_ms)
+        return OpenChunk(tx.next("position", size), 0, tx.now_ms), b""
     chunk = OpenChunk(tx.next("position", OPEN_BYTES_MAX), 0, tx.now_ms)
     tx.state.open_chunks[topic_id] = chunk._replace(bytes=size)
-    return chunk
+    return chunk, b""
 
 
 def _open_ms(tx: Tx, topic_id: int) -> int:
@@ -165,13 +164,12 @@ def _put_chunk(
     blocks: dict[int, tuple[int, list[bytes]]],
     names: list[bytes],
 ) -> None:
-    """Puts records, (first offset, entries) of each queue and names, appended to those that the chunk has."""
+    """Puts records, all of the chunk, and (first offset, entries) of each queue and names, appended to those it has."""
     log_key, idx_key = U64.pack(chunk.position), TOPIC_AT.pack(topic_id, chunk.position)
     ranges: dict[int, tuple[int, int]] = {}
     if chunk.bytes:
         ranges, names_before = _block(_stored(tx, "idx", idx_key))
         names += names_before
-        parts.insert(0, _stored(tx, "log", log_key))
     else:
         tx.state.fresh_blocks += 1
     raw = b"".join(parts)
