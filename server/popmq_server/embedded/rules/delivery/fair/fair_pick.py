@@ -194,7 +194,7 @@ class FairPick(Pick):
         return True
 
     def _take_some(self, queue: int, offsets: list[int]) -> list[Run]:
-        """Takes those messages that are not passed, can be read and have not expired, and counts the others."""
+        """Takes those messages that are not passed, can be read, and whose ttl is not over; counts the others."""
         offsets = [offsets[at] for at in readers.not_passed(self.tx.state, (*self._where, queue), offsets)]
         units = entries_at(self.tx.kv, self.topic.topic_id, queue, offsets)
         self.dropped += len(offsets) - len(units)

@@ -132,11 +132,12 @@ class WaitingKeys:
         labels: Callable[[int], int | None],
     ) -> None:
         """Adds messages, as `add` of each would. `labels`: the number of the label of the n-th; None: no labels."""
-        slots, shift = self._slots, band << _ROOT_SHIFT
         first, last, after, count, state = self.first, self.last, self.next, self.count, self.state
         nodes = self._new_nodes(places, positions)
-        for index, (node, number) in enumerate(zip(nodes, numbers, strict=True)):
-            slot = slots.get(number | shift) or self._new_key(band, number, labels(index))
+        slots = map(self._slots.get, [number | band << _ROOT_SHIFT for number in numbers] if band else numbers)
+        for index, (node, slot) in enumerate(zip(nodes, slots, strict=True)):
+            if slot is None:  # also of those that this loop has not made: `map` looks when it is asked
+                slot = self._new_key(band, numbers[index], labels(index))
             if before := last[slot]:
                 after[before] = node
             else:
