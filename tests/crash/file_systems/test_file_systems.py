@@ -18,7 +18,7 @@ pytestmark = pytest.mark.chaos
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_answers_hold_on_each_file_system(name: str, tmp_path: Path, scale: Scale) -> None:
     _expect(name, tmp_path)
-    counts = ["--kills", str(scale.pick(2, 20)), "--cuts", str(scale.pick(4, 50)), "--seed", str(scale.seed)]
+    counts = ["--kills", str(scale.pick(1, 20)), "--cuts", str(scale.pick(3, 50)), "--seed", str(scale.seed)]
     command = [sys.executable, "-m", "tests.crash.file_systems.campaign", *counts, name]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
