@@ -12,6 +12,7 @@ the keys in turn.
 
 import itertools
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.delivery import invalidated
 from popmq_server.embedded.rules.delivery.fair import index as indexes
 from popmq_server.embedded.rules.delivery.fair import waiting
@@ -81,6 +82,8 @@ class FairPick(Pick):
             self.turns = turns.after(self.topic, bands, self.served, retried=False, gave_way=None)
         if limits.of_leases:
             self.fair_keys = tuple(map(stored_hash, self._numbers))
+        if not len(self._order) == len(self._numbers) == len(self.rows):
+            broken("fair_turn_of_each_message", turns=len(self._order), keys=len(self._numbers), rows=len(self.rows))
         by_turn = dict(zip(self._order, self.rows, strict=True))
         self.rows = [by_turn[turn] for turn in sorted(self._order)]
 
@@ -144,6 +147,8 @@ class FairPick(Pick):
         """Takes messages of one queue, in the order of their offsets."""
         state, where = self.tx.state, (*self._where, queue)
         offsets = [base + (place >> SIZE_BITS & OFFSET_MASK) for place, _, _ in places]
+        if offsets[-1] >= (end := state.queue_max.get((self.topic.topic_id, queue), 0)):
+            broken("fair_place_in_its_queue", topic=self.topic.topic_id, queue=queue, offset=offsets[-1], end=end)
         if where in state.taken or offsets[0] < state.poff.get(where, 0):
             left = readers.not_passed(state, where, offsets)
             if len(left) < len(offsets):
