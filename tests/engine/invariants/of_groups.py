@@ -194,11 +194,12 @@ def fair(scene: Scene, separator: str = "") -> Operation[Any]:
 
 @breaks("fair_key_waiting_counted")
 def _(scene: Scene) -> Operation[Any]:
-    def wrong(right: Any, keys: WaitingKeys, slot: int, *given: Any) -> None:
-        keys.count[slot] = 0
-        right(keys, slot, *given)
+    def wrong(right: Any, keys: WaitingKeys, taken: dict[int, int], *given: Any) -> None:
+        for slot in taken:
+            keys.count[slot] = 0
+        right(keys, taken, *given)
 
-    scene.bug(WaitingKeys, "take_up_to", wrong)
+    scene.bug(WaitingKeys, "take_plain", wrong)
     return fair(scene)
 
 
@@ -208,7 +209,7 @@ def _(scene: Scene) -> Operation[Any]:
         keys.messages = 0
         right(keys, *given)
 
-    scene.bug(WaitingKeys, "take_up_to", wrong)
+    scene.bug(WaitingKeys, "take_plain", wrong)
     return fair(scene)
 
 
@@ -235,9 +236,10 @@ def _(scene: Scene) -> Operation[Any]:
 
 @breaks("fair_place_in_its_queue")
 def _(scene: Scene) -> Operation[Any]:
-    scene.bug(
-        FairPick, "_take_of_queue", lambda right, pick, queue, base, places: right(pick, queue, base + 99, places)
-    )
+    def wrong(right: Any, pick: FairPick, queue: int, index: Any, chosen: Any, offsets: list[int], *given: Any) -> None:
+        right(pick, queue, index, chosen, [offset + 99 for offset in offsets], *given)
+
+    scene.bug(FairPick, "_take_of_queue", wrong)
     return fair(scene)
 
 
@@ -245,7 +247,7 @@ def _(scene: Scene) -> Operation[Any]:
 def _(scene: Scene) -> Operation[Any]:
     def wrong(right: Any, pick: FairPick, *given: Any) -> Any:
         gone = right(pick, *given)
-        pick._numbers.append(0)
+        pick._order.append(0)
         return gone
 
     scene.bug(FairPick, "_take_places", wrong)

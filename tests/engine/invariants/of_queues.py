@@ -4,7 +4,6 @@ from typing import Any
 
 from popmq_server.contract import commands as ask
 from popmq_server.contract.operations import Operation
-from popmq_server.embedded.rules.delivery.fair import fair_pick
 from popmq_server.embedded.rules.retention import floors, retention
 from popmq_server.embedded.rules.retention.floors import Climb
 from popmq_server.embedded.rules.sending import send as sends
@@ -58,7 +57,7 @@ def _(scene: Scene) -> Operation[Any]:
 def _(scene: Scene) -> Operation[Any]:
     opened(scene.rig)
     send(scene.rig, of("acme", 1))
-    scene.bug(fair_pick, "_stretches", lambda right, _: [(0, 9)])
+    scene.bug(readers, "pass_over", lambda right, tx, where, *_: right(tx, where, [(0, 9)]))
     return POP
 
 

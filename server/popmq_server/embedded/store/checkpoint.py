@@ -332,7 +332,7 @@ def decode(ck_id: int, raw: memoryview) -> CheckPoint:
     runs = tuple(Run(*fields) for fields in _RUN.iter_unpack(raw[HEAD.size : stop]))
     chunks = tuple(_CHUNK.iter_unpack(raw[stop:end]))
     members = sum(run.length for run in runs)
-    _check_decoded(ck_id, group_id, topic_id, kind & ~SESSION, owner_id, runs, chunks, members)
+    _check_decoded(ck_id, (group_id, topic_id, kind & ~SESSION, owner_id), runs, chunks, members)
     message_groups, fair_keys, part, keyed = tuple[bytes, ...](), tuple[bytes, ...](), 0, 0
     if version == VERSION_FIFO:
         part, start = U32.unpack_from(raw, end)[0], end + U32.size
@@ -377,17 +377,10 @@ def _with_bits(runs: tuple[Run, ...], raw: memoryview, at: int) -> tuple[tuple[R
 
 
 def _check_decoded(
-    ck_id: int,
-    group_id: int,
-    topic_id: int,
-    kind: int,
-    owner_id: int,
-    runs: tuple[Run, ...],
-    chunks: tuple[tuple[int, int], ...],
-    members: int,
+    ck_id: int, head: tuple[int, int, int, int], runs: Sequence[Run], chunks: Sequence[tuple[int, int]], members: int
 ) -> None:
     """Compares what was read with the invariants under which leases.new_checkpoint made it."""
-    row = "ck", U64.pack(ck_id)
+    row, (group_id, topic_id, kind, owner_id) = ("ck", U64.pack(ck_id)), head
     if kind > BACKOFF:
         broken("checkpoint_kind", row, kind=kind)
     if not group_id or not topic_id:

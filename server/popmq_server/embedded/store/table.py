@@ -91,7 +91,7 @@ class Table(Generic[K, V]):
         found: Item = self._base.get(key, _NONE)
         if found is _NONE:
             raise KeyError(key)
-        return found  # type: ignore[no-any-return]
+        return found  # type: ignore[no-any-return]  # Item: the code is the same for all tables
 
     def __contains__(self, key: K) -> bool:
         if key in self._layer:

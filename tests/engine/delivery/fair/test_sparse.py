@@ -167,6 +167,7 @@ def test_bits_of_passed_offsets_say_what_the_offsets_say(rig: Rig, seed: int) ->
     opened(rig, queues=1)
     chance, passed, end, state = random.Random(seed), set[int](), 3 * TAKEN_BLOCK, rig.core.state
     tx, where = Tx(state, rig.store, rig.now), (*next(iter(state.stat)), 0)
+    state.queue_max[where[1:]] = end + TAKEN_BLOCK
     for _ in range(6):
         first = chance.randrange(end)
         bits = chance.getrandbits(chance.choice([1, 30, TAKEN_BLOCK])) | 1

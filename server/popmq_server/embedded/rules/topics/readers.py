@@ -278,6 +278,8 @@ def pass_over(
             broken("passed_over_in_queue", where=where, first=first, count=count, end=end)
         new += _mark(blocks, max(first, at), first + count)
     for first, bits in sparse:
+        if first + bits.bit_length() > end:
+            broken("passed_over_in_queue", where=where, first=first, count=bits.bit_length(), end=end)
         below = max(0, at - first)
         new += _mark_bits(blocks, first + below, bits >> below)
     if not new:

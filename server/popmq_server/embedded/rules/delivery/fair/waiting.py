@@ -194,6 +194,8 @@ class WaitingKeys:
         first, last, following, count, turn = self.first, self.last, self.next, self.count, self.retry_turn
         free, messages = self._free_node, self.messages - len(taken)
         for slot, node in taken.items():
+            if not count[slot]:
+                broken("fair_key_waiting_counted", slot=slot, waiting=0, taken=1)
             left = following[node]
             following[node], free, first[slot] = free, first[slot], left
             if not left:
@@ -201,8 +203,12 @@ class WaitingKeys:
             count[slot] -= 1
             turn[slot] = 1
         for slot, number in times.items():
+            if number - 1 > count[slot]:
+                broken("fair_key_waiting_counted", slot=slot, waiting=count[slot] + 1, taken=number)
             count[slot] -= number - 1
             messages -= number - 1
+        if messages < 0:
+            broken("fair_messages_counted", waiting=self.messages, taken=self.messages - messages)
         self._free_node = free
         self.messages = messages
 
