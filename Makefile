@@ -189,6 +189,11 @@ chaos: setup ## the kill -9 and power-cut campaigns, whole
 	@echo "chaos: kills, power cuts and failing calls again, with --journal on"
 	@POPMQ_CAMPAIGN=whole POPMQ_JOURNAL=on $(BIN)/pytest -q -m chaos --timeout=0 $(addprefix tests/crash/test_,kill.py powercut.py failing_calls.py)
 
+.PHONY: simulate
+simulate: $(if $(CORE),.venv/core,setup) ## SEEDS=10000 runs of the whole broker in one seeded scheduler, with faults, in virtual time (an hour); SEED=7 repeats one; FROM=0
+	@echo "simulate: $(if $(SEED),seed $(SEED),$(or $(SEEDS),10000) seeds from $(or $(FROM),0))"
+	@$(BIN)/python -m tests.simulated $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000) --from $(or $(FROM),0))
+
 .PHONY: jepsen
 jepsen: setup ## faults under load; each history is judged by our checker and by Porcupine, and a table (Go; SECONDS=8 PAUSE=4 ROUNDS=1 is the short form)
 	@echo "jepsen: histories, counter-examples as pages and a table in build/jepsen (up to an hour)"
@@ -218,10 +223,10 @@ test-frameworks: .venv/frameworks ## the frameworks' own tests over PopMQ, and t
 	@for name in $(or $(FRAMEWORK),celery dramatiq taskiq django airflow); do echo "test-frameworks: $$name"; \
 		case $$name in celery) $(BIN)/python -m tests.integrations.frameworks ;; \
 		*) $(BIN)/python -m scripts.frameworks.$$name ;; esac || exit 1; done
-chaos-frameworks: .venv/frameworks ## 1,000 kills of workers and 20 of the broker under Dramatiq and taskiq, on PopMQ and on Redis, and a table (half an hour; FRAMEWORKS="dramatiq taskiq celery")
+chaos-frameworks: .venv/frameworks ## 1,000 kills of workers and 20 of the broker under Dramatiq and taskiq, on PopMQ and on Redis, and a table (half an hour; FRAMEWORKS="dramatiq taskiq celery django")
 	@echo "chaos-frameworks: tasks run while workers and brokers are killed"
 	@$(BIN)/python -m tests.integrations.campaign.campaign $(or $(FRAMEWORKS),dramatiq taskiq)
-bench-frameworks: .venv/frameworks ## no-op tasks a second by prefetch, on PopMQ and on Redis, in alternating rounds, and a table (three minutes)
+bench-frameworks: .venv/frameworks ## no-op tasks a second by prefetch, on PopMQ and on Redis, in alternating rounds, and a table (three minutes; FRAMEWORKS="dramatiq taskiq celery celery-results celery-late")
 	@$(BIN)/python -m bench.peers.frameworks $(or $(FRAMEWORKS),dramatiq taskiq)
 .venv/frameworks: .venv/ready
 	@$(BIN)/python $(PIP_INSTALL) --group frameworks

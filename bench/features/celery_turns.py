@@ -73,7 +73,7 @@ def working(endpoint: str) -> Iterator[None]:
         worker.wait()
 
 
-def of_celery(endpoint: str, backlog: int) -> list[float]:
+def of_celery(endpoint: str, backlog: int, every_s: float) -> list[float]:
     """Milliseconds that the tasks of others waited."""
     app, store = app_of(endpoint), redis_of(endpoint)
     store.flushall()
@@ -89,7 +89,7 @@ def of_celery(endpoint: str, backlog: int) -> list[float]:
         store.delete(FOUND)
         began = time.monotonic()
         for number in range(OTHERS):
-            time.sleep(max(0.0, began + EVERY_S * number - time.monotonic()))
+            time.sleep(max(0.0, began + every_s * number - time.monotonic()))
             app.send_task("handle", (time.monotonic(),), queue=queue_of(number % TENANTS))
         until = time.monotonic() + 60
         while store.llen(FOUND) < OTHERS and time.monotonic() < until:
@@ -102,6 +102,7 @@ def of_celery(endpoint: str, backlog: int) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.features.celery_turns")
     parser.add_argument("--waiting", type=int, default=100_000, help="tasks of the tenant with a backlog")
+    parser.add_argument("--every", type=float, default=EVERY_S, help="seconds between two tasks of others")
     parser.add_argument("--work", metavar="ENDPOINT", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
@@ -111,10 +112,10 @@ def main() -> None:
         with started("redis", Path(name)) as endpoint:
             print("| Redis and Celery: backlog of one tenant | p50 ms | p99 ms |\n|---|--:|--:|")
             for backlog in (0, options.waiting):
-                found = of_celery(endpoint, backlog)
+                found = of_celery(endpoint, backlog, options.every)
                 print(f"| {backlog:,} | {percentile(found, 0.5):.1f} | {percentile(found, 0.99):.1f} |", flush=True)
         with subject(Path(name) / "broker") as broker, popmq.Client(broker.endpoint) as client:
-            waits(broker, client, options.waiting)
+            waits(broker, client, options.waiting, options.every)
 
 
 if __name__ == "__main__":

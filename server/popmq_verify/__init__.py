@@ -14,5 +14,6 @@ powercut, shim.c             the files that a power cut leaves, made from a log 
 full                         a store without room
 stages, verifying, report    the parts of a run, its settings, and its report
 
+The load and the checker are also those of a simulation: docs/decisions/0067-one-seeded-scheduler.md.
 The same histories are replayed against a specification in TLA+: docs/decisions/0065-specification.md.
 """

@@ -86,7 +86,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._listeners: list[asyncio.Server] = []
         self._listening: list[Listening] = []
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}  # in their order: a set's differs from process to process
         self._quiet = asyncio.Event()
         self._quiet.set()
         self.stopping = False
@@ -142,12 +142,12 @@ class Server:
 
     def joined(self, connection: Connection) -> None:
         """Registers a new connection; `stop` will end it."""
-        self._connections.add(connection)
+        self._connections[connection] = None
         self._quiet.clear()
 
     def left(self, connection: Connection) -> None:
         """Removes an ended connection; the last one ends the wait of `stop`."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         if not self._connections:
             self._quiet.set()
 

@@ -135,6 +135,9 @@ class Metrics:
         self.job_failures = counter_of_store(
             "job_failures", "Pieces of maintenance that failed; the log has the reason", "name"
         )
+        self.invariant_failures = counter_of_store(
+            "invariant_failures", "Commands and pieces of maintenance that met a broken invariant", "invariant"
+        )
         self.commit_commands = histogram_of_store("commit_commands", "Commands in one commit batch", _SIZES)
         self.commit_seconds = histogram_of_store("commit_seconds", "Time of one commit, fsync included", _SECONDS)
         self.fsyncs = counter_of_store("fsyncs", "Commits that were synced to disk")
@@ -161,14 +164,16 @@ class Metrics:
         self.has_store, self.synced = True, synced
         for family in (
             *(self.lease_lateness, self.delayed_lateness, self.given_up, self.job_failures),
-            *(self.commit_commands, self.commit_seconds, self.fsyncs),
+            *(self.invariant_failures, self.commit_commands, self.commit_seconds, self.fsyncs),
         ):
             self.registry.register(family)
 
-    def watch_jobs(self, names: Iterable[str]) -> None:
-        """Shows each job from its start on, with 0 failures: the first one is then an increase."""
-        for name in names:
+    def watch_failures(self, jobs: Iterable[str], invariants: Iterable[str]) -> None:
+        """Shows each job and invariant from its start on, with 0 failures: the first one is then an increase."""
+        for name in jobs:
             self.job_failures.labels(name)
+        for name in invariants:
+            self.invariant_failures.labels(name)
 
     def watch_bugs(self, method: str, code: str) -> None:
         """Shows from the start on that a method had no bug. `code`: of a bug, in its contract."""
@@ -200,6 +205,8 @@ class Metrics:
             self.given_up.inc(committed.given_up)
         for job in committed.failures:
             self.job_failures.labels(job).inc()
+        for invariant in committed.broken:
+            self.invariant_failures.labels(invariant).inc()
         for event in committed.events:
             self.events.labels(event.kind, event.group, event.topic).inc()
             self.event_messages.labels(event.kind, event.group, event.topic).inc(event.messages)

@@ -4,6 +4,8 @@ import asyncio
 import tracemalloc
 from typing import Any
 
+import pytest
+
 from popmq_http2 import Limits
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.protocols.connect.http1 import Http1
@@ -58,6 +60,7 @@ def connected(asked: list[bytes]) -> tuple[Http1, Pipe]:
     return connection, pipe
 
 
+@pytest.mark.mechanism("H.38")
 async def test_other_connections_have_their_turn_between_the_chunks_of_one() -> None:
     asked: list[bytes] = []
     connection, pipe = connected(asked)
@@ -84,6 +87,7 @@ async def test_a_connection_that_ends_between_its_turns_is_read_no_more() -> Non
     assert (connection.held, pipe.reads) == (0, False)
 
 
+@pytest.mark.mechanism("H.38")
 async def test_a_body_holds_its_bytes_and_not_an_object_for_each_chunk() -> None:
     connection, _ = connected([])
     connection.data_received(HEAD)

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from popmq_server.embedded.fsck import (
+    at_start,
     check_dead_letters,
     check_lite,
     check_log,
@@ -30,6 +31,7 @@ from popmq_server.embedded.fsck import (
     check_results,
     check_rows,
 )
+from popmq_server.embedded.invariants.broken import BrokenInvariant
 from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.rules.topics.chunk import IDX_HEAD
 from popmq_server.embedded.rules.topics.log import Log, located
@@ -100,9 +102,13 @@ def check(kv: Transaction) -> Iterator[str]:
         yield str(unreadable)
         return
     state.read_through(kv)
+    yield from (f"a start is refused: {finding.broken}" for finding in at_start.findings(kv, state))
     try:
         yield from _check_loaded(kv, state)
-    except RowReader.ERRORS as lost:  # a leased message is not in the store: the rest cannot be counted
+    except (
+        *RowReader.ERRORS,
+        BrokenInvariant,
+    ) as lost:  # a leased message is not in the store: the rest cannot be counted
         yield f"the check ends here: {lost}"
     finally:
         state.read_through(None)

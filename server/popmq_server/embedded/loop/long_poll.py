@@ -43,7 +43,7 @@ class Waiters:
         self._what = what
         self._wake_all = wake_all
         self._parked: dict[Key, OrderedDict[int, asyncio.Future[bool]]] = {}
-        self._by_topic: dict[str, set[Key]] = {}
+        self._by_topic: dict[str, dict[Key, None]] = {}
         self._generations: dict[Key, int] = {}
         self._topic_generations: dict[str, int] = {}
         self._stamps = itertools.count(1)
@@ -125,7 +125,7 @@ class Waiters:
                 action="share one waiting call, or take larger batches",
             )
         parked = self._parked.setdefault(key, OrderedDict())
-        self._by_topic.setdefault(key[1], set()).add(key)
+        self._by_topic.setdefault(key[1], {})[key] = None
         return parked
 
     def _leave(self, key: Key, number: int) -> None:
@@ -137,7 +137,7 @@ class Waiters:
             if not parked:
                 del self._parked[key]
                 keys = self._by_topic[key[1]]
-                keys.discard(key)
+                keys.pop(key, None)
                 if not keys:
                     del self._by_topic[key[1]]
 

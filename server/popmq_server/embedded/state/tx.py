@@ -9,6 +9,7 @@ drops them.
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.state.events import Event
 from popmq_server.embedded.state.space import UNLIMITED
 from popmq_server.embedded.state.state import State
@@ -90,6 +91,8 @@ class Tx:
         """
         counters = self.state.counters[""]
         first: int = getattr(counters, field)
+        if count < 0:
+            broken("numbers_ascend", field=field, count=count)
         self.state.counters[""] = added(counters, {field: count})
         return first
 

@@ -21,6 +21,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.store.keys import NEVER, U16, U32, U64
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.errors import StartError
@@ -331,6 +332,7 @@ def decode(ck_id: int, raw: memoryview) -> CheckPoint:
     runs = tuple(Run(*fields) for fields in _RUN.iter_unpack(raw[HEAD.size : stop]))
     chunks = tuple(_CHUNK.iter_unpack(raw[stop:end]))
     members = sum(run.length for run in runs)
+    _check_decoded(ck_id, group_id, topic_id, kind & ~SESSION, owner_id, runs, chunks, members)
     message_groups, fair_keys, part, keyed = tuple[bytes, ...](), tuple[bytes, ...](), 0, 0
     if version == VERSION_FIFO:
         part, start = U32.unpack_from(raw, end)[0], end + U32.size
@@ -372,6 +374,35 @@ def _with_bits(runs: tuple[Run, ...], raw: memoryview, at: int) -> tuple[tuple[R
         at = start + U16.unpack_from(raw, at)[0]
         found.append(run._replace(bits=int.from_bytes(raw[start:at], "little")))
     return tuple(found), at
+
+
+def _check_decoded(
+    ck_id: int,
+    group_id: int,
+    topic_id: int,
+    kind: int,
+    owner_id: int,
+    runs: tuple[Run, ...],
+    chunks: tuple[tuple[int, int], ...],
+    members: int,
+) -> None:
+    """Compares what was read with the invariants under which leases.new_checkpoint made it."""
+    row = "ck", U64.pack(ck_id)
+    if kind > BACKOFF:
+        broken("checkpoint_kind", row, kind=kind)
+    if not group_id or not topic_id:
+        broken("checkpoint_has_its_place", row, group=group_id, topic=topic_id)
+    if owner_id and kind == BACKOFF:
+        broken("checkpoint_of_owner_never_in_backoff", row, owner=owner_id)
+    if not runs:
+        broken("checkpoint_has_members", row)
+    for run in runs:
+        if run.length < 1:
+            broken("checkpoint_runs_filled", row, first=run.first)
+    if not chunks or chunks[0][0]:
+        broken("checkpoint_chunks_begin", row, chunks=chunks[:1])
+    if chunks[-1][0] >= members:
+        broken("checkpoint_chunks_inside", row, chunk=chunks[-1], members=members)
 
 
 @functools.lru_cache(maxsize=TEXTS_MAX)

@@ -168,6 +168,10 @@ class Transaction:
             if self.get(name, after) is None:
                 self.put(name, after, value)
 
+    def count(self, name: str) -> int:
+        """The number of entries of a database."""
+        return int(self._txn.stat(self._db[name])["entries"]) if name in self._db else 0
+
     def cursor(self, name: str) -> lmdb.Cursor:
         """A cursor over one database; its views are valid until the next put. `value_of` reads its values."""
         return self._txn.cursor(db=self._db[name])

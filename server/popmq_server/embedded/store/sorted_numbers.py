@@ -7,6 +7,7 @@ spans      key → its spans                ascending        copied when a span 
 import bisect
 from collections.abc import Iterable
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.store.table import Item, Table
 
 #: Of any table.
@@ -81,14 +82,18 @@ def _insert(table: Numbers, key: Key, number: int) -> bool:
     """Adds a number to a sorted tuple; returns whether there were others."""
     held = table.get(key, ())
     index = bisect.bisect_left(held, number)
+    if held[index : index + 1] == (number,):
+        broken("sorted_number_new", key=key, number=number)
     table[key] = (*held[:index], number, *held[index:])
     return bool(held)
 
 
 def _take(table: Numbers, key: Key, number: int) -> bool:
     """Removes a number from a sorted tuple; returns whether others are left."""
-    held = table[key]
+    held = table.get(key, ())
     index = bisect.bisect_left(held, number)
+    if held[index : index + 1] != (number,):
+        broken("sorted_number_known", key=key, number=number)
     left = held[:index] + held[index + 1 :]
     if left:
         table[key] = left

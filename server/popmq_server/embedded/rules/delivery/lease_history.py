@@ -12,6 +12,7 @@ rewrites the lease's key anyway, so it needs no put of its own.
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.space import MOVE, value_bytes
 from popmq_server.embedded.state.tx import Tx
@@ -128,6 +129,8 @@ def _put(tx: Tx, ck: CheckPoint, spans: Iterable[Span], lease: Lease, how: int, 
             _add(tx, ck.topic_id, before[0], alike)
             alike = []
         before = run.queue, first
+        if undone >> length or length < 1:
+            broken("history_row_of_its_members", checkpoint=ck.ck_id, first=first, length=length, undone=undone)
         place, done = (ck.group_id, first, length, ck.ck_id, sub), (covers or (1 << length) - 1) ^ undone
         alike.append(HistoryRow(*place, how, *times, done, *texts, run.attempts, *renewed, back_ms, covers))
     if alike:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.store.checkpoint import CheckPoint, Run, members_of
 from popmq_server.embedded.store.keys import CQ_ENTRY, CQ_KEY, QUEUE_KEY, U64
 from popmq_server.embedded.store.lmdb import Transaction
@@ -49,16 +50,21 @@ def _pieces(
         cursor.prev() if cursor.key() else cursor.last()
     ):
         return
-    stop = offset + count
+    stop, several = offset + count, False
     while offset < stop:
         key = bytes(cursor.key())
         block_topic, block_queue, first = CQ_KEY.unpack(key)
         if (block_topic, block_queue) != (topic_id, queue) or first > offset:
             break
         raw = kv.value_of("cq", key, cursor.value())[(offset - first) * CQ_ENTRY.size : (stop - first) * CQ_ENTRY.size]
+        if several and first < offset:
+            broken("queue_blocks_apart", ("cq", key), first=first, end_before=offset)
         if not raw:
             break
-        end = offset + len(raw) // CQ_ENTRY.size
+        size, several = len(raw), True
+        if size % CQ_ENTRY.size:
+            broken("queue_block_of_whole_entries", ("cq", key), bytes=size)
+        end = offset + size // CQ_ENTRY.size
         yield offset, end, raw
         offset = end
         if not cursor.next():
@@ -139,22 +145,18 @@ def _located_run(
         found = {unit[0]: unit for unit in entries_at(kv, topic_id, run.queue, [offsets[place] for place in places])}
         for place in places:
             if (unit := found.get(offsets[place])) is None:
-                raise _missing(topic_id, run.queue, offsets[place])
+                broken("leased_message_in_its_queue", topic=topic_id, queue=run.queue, offset=offsets[place])
             yield start + place, run, *unit
         return
     while places:
         first = places[0]
         units = entries(kv, topic_id, run.queue, run.first + first, places[-1] - first + 1)
         if not units:
-            raise _missing(topic_id, run.queue, run.first + first)
+            broken("leased_message_in_its_queue", topic=topic_id, queue=run.queue, offset=run.first + first)
         here = [place for place in places if place - first < len(units)]
         for place in here:
             yield start + place, run, *units[place - first]
         places = places[len(here) :]
-
-
-def _missing(topic_id: int, queue: int, offset: int) -> LookupError:
-    return LookupError(f"topic {topic_id} queue {queue} has no offset {offset}, which is leased")
 
 
 class Sound(NamedTuple):

@@ -19,6 +19,7 @@ This is the one module that writes these tables. What removes a topic or a group
 import bisect
 from collections.abc import Collection, Iterable, Sequence
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.state import events, marks, owners
 from popmq_server.embedded.state.all_tables import KeyIndex
 from popmq_server.embedded.state.state import State
@@ -35,9 +36,14 @@ def group(tx: Tx, name: str) -> Group | None:
     """A group by name. First moves it from purged topics (purge.py) and past dropped chunks (floors.py)."""
     state = tx.state
     group_id = state.ids.get(("g", name))
-    if group_id is not None and (state.moving or state.lagging):
+    if group_id is None:
+        return None
+    if state.moving or state.lagging:
         _follow(tx, GroupId(group_id))
-    return None if group_id is None else state.groups[group_id]
+    found = state.groups.get(group_id)
+    if found is None or found.name != name:
+        broken("group_has_its_name", ("name", b"g" + name.encode()), name=name, group=group_id)
+    return found
 
 
 def _follow(tx: Tx, group_id: GroupId) -> None:
@@ -59,7 +65,10 @@ def _follow(tx: Tx, group_id: GroupId) -> None:
 def enter(tx: Tx, where: GroupTopic, begins: dict[int, int]) -> None:
     """A group begins to read a topic, at an offset of each queue."""
     state, (group_id, topic_id) = tx.state, where
-    state.topic_groups[topic_id] = (*state.topic_groups.get(topic_id, ()), group_id)
+    known = state.topic_groups.get(topic_id, ())
+    if group_id in known:
+        broken("reader_enters_once", where=where)
+    state.topic_groups[topic_id] = (*known, group_id)
     count_unread(tx, where, state.total.get(topic_id, 0))
     for queue, offset in begins.items():
         pass_to(tx, (*where, queue), offset)
@@ -141,18 +150,29 @@ def note_idle(tx: Tx, where: GroupTopic, idle_ms: int, warned_ms: int) -> None:
 def count(tx: Tx, where: GroupTopic, **changes: int) -> None:
     """Adds to counters of one group in one topic; for a lite topic also to those of its parent, except `start`."""
     stat = tx.state.stat
-    stat[where] = added(stat[where], changes)
+    if (before := stat.get(where)) is None:
+        broken("reader_has_counters", where=where)
+    now = stat[where] = added(before, changes)
+    if now.retry < 0:
+        broken("retry_counted", where=where, left=now.retry)
+    if now.waiting < 0:
+        broken("waiting_counted", where=where, left=now.waiting)
     parent = tx.state.parent_of(where[1])
     if parent and (above := (where[0], parent)) in stat:
         changes.pop("start", None)
-        stat[above] = added(stat[above], changes)
+        now = stat[above] = added(stat[above], changes)
+        if now.retry < 0 or now.waiting < 0:
+            broken("lite_returns_counted", where=above, retry=now.retry, waiting=now.waiting)
 
 
 def count_unread(tx: Tx, where: GroupTopic, messages: int) -> None:
     """Adds to a group's unread messages in the parent of a lite topic; does nothing for other topics."""
     if parent := tx.state.parent_of(where[1]):
         above = (where[0], parent)
-        tx.state.unread[above] = tx.state.unread.get(above, 0) + messages
+        unread = tx.state.unread.get(above, 0) + messages
+        if unread < 0:
+            broken("lite_unread_counted", where=above, left=unread)
+        tx.state.unread[above] = unread
 
 
 def pass_to(tx: Tx, where: GroupQueue, offset: int) -> None:
@@ -163,8 +183,13 @@ def pass_to(tx: Tx, where: GroupQueue, offset: int) -> None:
     known, before = where in state.poff, state.poff.get(where, 0)
     if offset == before and known:
         return
+    if not 0 <= offset <= state.queue_max.get(where[1:], 0):
+        broken("position_in_queue", where=where, offset=offset, before=before)
     state.poff[where] = offset
-    state.passed[where[:2]] = state.passed.get(where[:2], 0) + offset - before
+    passed = state.passed.get(where[:2], 0) + offset - before
+    if passed < offset:
+        broken("passed_is_a_sum", where=where, offset=offset, passed=passed)
+    state.passed[where[:2]] = passed
     count_unread(tx, where[:2], before - offset)
     if offset < before or not known:
         marks.take_back(tx.kv, where[1], where[2], offset)
@@ -247,7 +272,10 @@ def pass_over(
         pass_to(tx, where, at)
     before = state.taken.get(where, _NOTHING)
     blocks, new = dict(before), 0
+    end = state.queue_max.get(where[1:], 0)
     for first, count in stretches:
+        if first + count > end:
+            broken("passed_over_in_queue", where=where, first=first, count=count, end=end)
         new += _mark(blocks, max(first, at), first + count)
     for first, bits in sparse:
         below = max(0, at - first)
@@ -324,7 +352,10 @@ def forget_taken(tx: Tx, where: GroupQueue) -> int:
     count = taken_ahead(tx.state, where)
     if count:
         tx.state.taken.pop(where)
-        tx.state.passed[where[:2]] = tx.state.passed.get(where[:2], 0) - count
+        left = tx.state.passed.get(where[:2], 0) - count
+        if left < 0:
+            broken("passed_is_a_sum", where=where, passed=left, ahead=count)
+        tx.state.passed[where[:2]] = left
     drop_index(tx, where[:2])
     return count
 
@@ -375,5 +406,7 @@ def raise_floors(tx: Tx, topic_id: TopicId, lows: Iterable[int]) -> None:
     state: State = tx.state
     state.climbs.pop(topic_id)
     for queue, offset in enumerate(lows):
+        if offset > state.queue_max.get((topic_id, queue), 0):
+            broken("floor_in_queue", topic=topic_id, queue=queue, offset=offset)
         if state.floors.get((topic_id, queue), 0) != offset:
             state.floors[(topic_id, queue)] = offset

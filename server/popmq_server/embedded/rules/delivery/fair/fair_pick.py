@@ -16,6 +16,7 @@ import operator
 from collections import Counter
 from itertools import repeat
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.delivery import invalidated
 from popmq_server.embedded.rules.delivery.fair import index as indexes
 from popmq_server.embedded.rules.delivery.fair import waiting
@@ -84,6 +85,9 @@ class FairPick(Pick):
             self.turns = turns.after(self.topic, bands, self.served, retried=False, gave_way=None)
         if limits.of_leases:
             self.fair_keys = tuple(map(stored_hash, self._numbers))
+        keyed = not limits.of_leases or len(self._numbers) == len(self.rows)
+        if len(self._order) != len(self.rows) or not keyed:
+            broken("fair_turn_of_each_message", turns=len(self._order), keys=len(self._numbers), rows=len(self.rows))
         self.rows = [self.rows[at] for at in sorted(range(len(self._order)), key=self._order.__getitem__)]
 
     def _may_go(self, number: int, taken: int) -> int:
@@ -165,6 +169,8 @@ class FairPick(Pick):
         self, queue: int, index: FairIndex, chosen: Taken, offsets: list[int], ats: list[int], turn: int
     ) -> None:
         """Takes messages of one queue: those at `ats` of the chosen, in the order of their offsets."""
+        if offsets[-1] >= (end := self.tx.state.queue_max.get((self.topic.topic_id, queue), 0)):
+            broken("fair_place_in_its_queue", topic=self.topic.topic_id, queue=queue, offset=offsets[-1], end=end)
         where, before, runs = (*self._where, queue), len(self.rows), _runs(queue, offsets)
         passed = any(readers.passed_of(self.tx.state, where, run.first, run.every) for run in runs)
         positions = [index.keys.position[chosen.nodes[at]] for at in ats]
@@ -194,7 +200,7 @@ class FairPick(Pick):
         return True
 
     def _take_some(self, queue: int, offsets: list[int]) -> list[Run]:
-        """Takes those messages that are not passed, can be read and have not expired, and counts the others."""
+        """Takes those messages that are not passed, can be read, and whose ttl is not over; counts the others."""
         offsets = [offsets[at] for at in readers.not_passed(self.tx.state, (*self._where, queue), offsets)]
         units = entries_at(self.tx.kv, self.topic.topic_id, queue, offsets)
         self.dropped += len(offsets) - len(units)

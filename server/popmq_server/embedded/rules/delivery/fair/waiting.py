@@ -20,6 +20,8 @@ from array import array
 from collections.abc import Callable
 from itertools import repeat
 
+from popmq_server.embedded.invariants.broken import broken
+
 #: Bits of a place.
 SIZE_BITS, OFFSET_BITS = 16, 38
 OFFSET_END = 1 << OFFSET_BITS
@@ -132,11 +134,12 @@ class WaitingKeys:
         labels: Callable[[int], int | None],
     ) -> None:
         """Adds messages, as `add` of each would. `labels`: the number of the label of the n-th; None: no labels."""
-        slots, shift = self._slots, band << _ROOT_SHIFT
         first, last, after, count, state = self.first, self.last, self.next, self.count, self.state
         nodes = self._new_nodes(places, positions)
-        for index, (node, number) in enumerate(zip(nodes, numbers, strict=True)):
-            slot = slots.get(number | shift) or self._new_key(band, number, labels(index))
+        slots = map(self._slots.get, [number | band << _ROOT_SHIFT for number in numbers] if band else numbers)
+        for index, (node, slot) in enumerate(zip(nodes, slots, strict=True)):
+            if slot is None:  # also of those that this loop has not made: `map` looks when it is asked
+                slot = self._new_key(band, numbers[index], labels(index))
             if before := last[slot]:
                 after[before] = node
             else:
@@ -179,6 +182,10 @@ class WaitingKeys:
             self._free(self.first, self.last, slot, message)
         if retry:
             self._free(self.retry_first, self.retry_last, slot, retry)
+        if taken > self.count[slot]:
+            broken("fair_key_waiting_counted", slot=slot, waiting=self.count[slot], taken=taken)
+        if taken > self.messages:
+            broken("fair_messages_counted", waiting=self.messages, taken=taken)
         self.count[slot] -= taken
         self.messages -= taken
 
@@ -212,11 +219,14 @@ class WaitingKeys:
         while self.kind[slot] != ROOT and not self.count[slot]:
             parent = self.parent[slot]
             band = self._band(slot)
-            del self._slots[self.number[slot] | band << _ROOT_SHIFT]
+            if self._slots.pop(self.number[slot] | band << _ROOT_SHIFT, 0) != slot:
+                broken("fair_key_has_its_slot", slot=slot)
             self.labels -= self.kind[slot] == LABEL
             self.after[slot], self._free_slot, self.kind[slot] = self._free_slot, slot, FREE
             if self.kind[parent] != LABEL:
                 return
+            if not self.count[parent]:
+                broken("fair_label_counted", slot=parent)
             self.count[parent] -= 1
             if self.state[parent] == IN:
                 return
