@@ -174,7 +174,7 @@ class Actor(Client):
     def send(self) -> None:
         """As the load client, of fewer messages and to the topics of this run."""
         self.number += 1
-        ids = [f"{self.name}-{self.number}-{i}" for i in range(self.random.choice((1, 1, 1, 5, 30)))]
+        ids = [f"{self.name}-{self.number}-{i}" for i in range(self.random.choice((1, 1, 1, 1, 3)))]
         topic = self.random.choice(self.topics)
         order = self.random.choice(MESSAGE_GROUPS) if topic == FIFO_TOPIC else ""
         request = pb.SendRequest(topic=topic, messages=[_message(name, order) for name in ids])
@@ -187,11 +187,11 @@ class Actor(Client):
     def pop(self) -> None:
         """As the load client, with longer waits, so that many are parked."""
         self.number += 1
-        choose, wait_ms = self.random.choice, self.random.choice((0, 50, 400, 3000, 20_000))
+        choose, wait_ms = self.random.choice, self.random.choice((0, 50, 3000, 20_000))
         request = pb.PopRequest(
             topic=choose(self.topics),
             group=choose(self.groups),
-            max_messages=choose((1, 1, 8, 200)),
+            max_messages=choose((1, 8, 200)),
             invisible_ms=choose((1000, 1300, 2500)),
             wait_ms=wait_ms,
             client_id=self.name,
@@ -212,9 +212,9 @@ class Actor(Client):
                 self.calls.leaves = lambda: 0.0  # `recreate` repeats what a broker left unanswered, nothing else
                 scratch.recreate(self, self.random.choice(self.groups))
             self.calls.leaves = self.leaves
-            if 0.02 < chance < 0.40:
+            if 0.02 < chance < 0.25:
                 self.send()
-            elif chance > 0.40:
+            elif chance > 0.25:
                 self.pop()
             if self.random.random() < 0.2:
                 self.calls.scheduler.pause(int(self.random.uniform(0, 1) ** 4 * 3 * S))

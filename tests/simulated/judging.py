@@ -33,13 +33,20 @@ AWAKE_NS = 1 * S
 
 
 def judged(
-    history: History, survey: Survey, troubles: list[tuple[int, int]], folder: Path, popped: set[Lease] | None
+    history: History,
+    survey: Survey,
+    troubles: list[tuple[int, int]],
+    folder: Path,
+    popped: set[Lease] | None,
+    *,
+    patient: bool,
 ) -> list[Finding]:
     """All that is wrong in a run whose broker has stopped. `popped`: what the engine gave to callers;
-    None if a broker died meanwhile."""
+    None if a lease may
+    have ended before it was answered. `patient`: no caller left."""
     facts = Facts(history)
     findings = check(facts, survey) + list(scratch.check(history))
-    findings += _answered(history, troubles)
+    findings += _answered(history, troubles, patient)
     findings += _woken(facts, troubles)
     findings += _released(facts, popped) if popped is not None else ()
     return findings + [("store", problem) for problem in check_folder(folder)]
@@ -49,11 +56,11 @@ def _troubled(one: Operation, troubles: list[tuple[int, int]]) -> bool:
     return any(begun < one.returned_ns and one.called_ns < ended for begun, ended in troubles)
 
 
-def _answered(history: History, troubles: list[tuple[int, int]]) -> Iterator[Finding]:
-    """answered: each call that waits long enough."""
+def _answered(history: History, troubles: list[tuple[int, int]], patient: bool) -> Iterator[Finding]:
+    """answered: each call; a Pop only where no caller's deadline is before the end of its wait."""
     for one in history.operations:
         late = "DEADLINE_EXCEEDED" in one.told.get("code", "") and one.returned_ns - one.called_ns > 4 * S
-        if (late and not one.asked.get("impatient")) and not _troubled(one, troubles):
+        if late and (patient or one.kind != "pop") and not _troubled(one, troubles):
             yield "answered", f"{one.kind} of {one.client} at {one.called_ns / S:.6f} had no answer: {one.told}"
 
 

@@ -20,6 +20,7 @@ from unittest import mock
 
 from popmq_http2.client.aio import AsyncUnaryCall
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_verify.judging.checker import SHORTEST_LEASE_MS
 from popmq_verify.load.client import FIFO_TOPIC, GROUPS, MAX_ATTEMPTS, TOPICS
 from popmq_verify.load.history import History, Operation
 from popmq_verify.load.stubs import Stubs
@@ -31,7 +32,7 @@ from tests.simulated.loop import Loop
 from tests.simulated.network import Network
 from tests.simulated.scheduler import MS, Hangs, Process, S, Scheduler
 
-ACTORS, STEPS = (3, 6), (3, 9)
+ACTORS, STEPS = (3, 7), (6, 16)
 #: How many faults a run has at most, and the time between two.
 FAULTS_MAX = 4
 BETWEEN_NS = 20 * MS, 6 * S
@@ -72,6 +73,8 @@ class World:
         self.folder = folder / "data"
         self.broker = Broker(scheduler, self.network, self.folder, random.choice(("off", "off", "on")))
         self.counts: Counter[str] = Counter()
+        #: The longest time for which it was held up: a lease may have ended before its pop was answered.
+        self.longest_ns = 0
         #: Times in which something was wrong, so that calls may be slow.
         self.troubles: list[tuple[int, int]] = []
         self.findings: list[judging.Finding] = []
@@ -113,9 +116,9 @@ class World:
         self._stopped()
         self.loop.over = True
         history = History(sorted(self.operations, key=lambda one: one.called_ns), seams.WALL_NS)
-        died = self.counts["kill"] or self.counts["sick_disk"]
-        popped = None if died else self.popped
-        self.findings += judging.judged(history, survey, self.troubles, self.folder, popped)
+        lapsed = self.counts["kill"] or self.counts["sick_disk"] or self.longest_ns >= SHORTEST_LEASE_MS * MS
+        popped = None if lapsed else self.popped
+        self.findings += judging.judged(history, survey, self.troubles, self.folder, popped, patient=self.quiet)
         self.counts.update(f"{one.kind} {one.how}" for one in self.operations)
 
     def _actor(self, name: str, steps: int) -> Actor:
@@ -167,13 +170,19 @@ class World:
         self.scheduler.pause(self.scheduler.between(1 * MS, 1 * S))
         self.broker.start()
 
+    def _long(self, most_ns: int) -> int:
+        """Half of them are shorter than a lease."""
+        ns = self.scheduler.between(10 * MS, self.scheduler.random.choice((800 * MS, most_ns)))
+        self.longest_ns = max(self.longest_ns, ns)
+        return ns
+
     def _sleep(self) -> None:
-        ns = self.scheduler.between(10 * MS, 20 * S)
+        ns = self._long(20 * S)
         self.broker.sleep(ns)
         self.scheduler.pause(ns)
 
     def _slow_disk(self) -> None:
-        ns = self.scheduler.between(10 * MS, 8 * S)
+        ns = self._long(8 * S)
         self.disk.stall_ns, self.leaves = ns, LEAVES_SLOW
         self.scheduler.wait(lambda: not self.disk.stall_ns, self.scheduler.now_ns + 10 * S)
         self.disk.stall_ns = 0
