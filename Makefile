@@ -200,6 +200,10 @@ jepsen: setup ## faults under load; each history is judged by our checker and by
 	@$(BIN)/python -m tests.jepsen.campaign build/jepsen/histories --seconds $(or $(SECONDS),60) --pause $(or $(PAUSE),60) \
 		--rounds $(or $(ROUNDS),3) $(FAULTS)
 
+.PHONY: file-systems
+file-systems: setup ## kills, a full disk and power cuts on ext4, xfs, btrfs, overlay and tmpfs, and a table (root, loop devices, FUSE; SYSTEMS="xfs btrfs"; an hour)
+	@$(BIN)/python -m tests.crash.file_systems.campaign --kills $(or $(KILLS),20) --cuts $(or $(CUTS),50) $(SYSTEMS)
+
 chaos-cluster: setup build/delta/ready ## gateways, brokers, name server, disk and connections of a RocketMQ cluster fail under load; counts go into docs/cluster.md (two hours; Java 17 and Maven)
 	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0 tests/crash/cluster
 
@@ -219,10 +223,10 @@ test-frameworks: .venv/frameworks ## the frameworks' own tests over PopMQ, and t
 	@for name in $(or $(FRAMEWORK),celery dramatiq taskiq django airflow); do echo "test-frameworks: $$name"; \
 		case $$name in celery) $(BIN)/python -m tests.integrations.frameworks ;; \
 		*) $(BIN)/python -m scripts.frameworks.$$name ;; esac || exit 1; done
-chaos-frameworks: .venv/frameworks ## 1,000 kills of workers and 20 of the broker under Dramatiq and taskiq, on PopMQ and on Redis, and a table (half an hour; FRAMEWORKS="dramatiq taskiq celery")
+chaos-frameworks: .venv/frameworks ## 1,000 kills of workers and 20 of the broker under Dramatiq and taskiq, on PopMQ and on Redis, and a table (half an hour; FRAMEWORKS="dramatiq taskiq celery django")
 	@echo "chaos-frameworks: tasks run while workers and brokers are killed"
 	@$(BIN)/python -m tests.integrations.campaign.campaign $(or $(FRAMEWORKS),dramatiq taskiq)
-bench-frameworks: .venv/frameworks ## no-op tasks a second by prefetch, on PopMQ and on Redis, in alternating rounds, and a table (three minutes)
+bench-frameworks: .venv/frameworks ## no-op tasks a second by prefetch, on PopMQ and on Redis, in alternating rounds, and a table (three minutes; FRAMEWORKS="dramatiq taskiq celery celery-results celery-late")
 	@$(BIN)/python -m bench.peers.frameworks $(or $(FRAMEWORKS),dramatiq taskiq)
 .venv/frameworks: .venv/ready
 	@$(BIN)/python $(PIP_INSTALL) --group frameworks

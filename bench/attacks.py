@@ -1,14 +1,17 @@
-"""Measures the cost of attacks on HTTP/2 for a broker, and for a well-behaved client (the neighbour) beside them.
+"""Measures the cost of attacks on a face of a broker, and for a well-behaved client (the neighbour) beside them.
 
-    python -m bench.attacks [python|grpcio] [SECONDS] [ATTACK …]
+    python -m bench.attacks [python|grpcio|http] [SECONDS] [ATTACK …]
+
+`python` and `grpcio` are the transports of gRPC over HTTP/2, `http` is the port of HTTP with JSON.
 
 For each attack one process sends it as fast as it can, and connects again when the broker ends the connection. The
 table has the latency of the neighbour's calls in milliseconds before and during it, the broker's memory before,
 during and after it and its CPU, and how many pieces the attacker sent on how many connections. Without a name of an
-attack two more rows have CONNECTIONS that make no calls, before and after their greeting.
+attack more rows have CONNECTIONS that make no calls: they send nothing, or what a call begins with.
 """
 
 import contextlib
+import http.client
 import itertools
 import os
 import resource
@@ -18,14 +21,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
-from harness.attacks import ATTACKS, GREETING
-from harness.broker_process import BrokerProcess
+from harness import attacks, http_attacks
+from harness.broker_process import BrokerProcess, own_port
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_proto.v1 import popmq_pb2_grpc as rpc
 
@@ -53,14 +57,76 @@ HEAD = (
 )
 
 
-def attack(name: str, port: int, seconds: float) -> None:
+class Client(Protocol):
+    """A client of a face: one call, then the end."""
+
+    def call(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class OverGrpc:
+    def __init__(self, port: int) -> None:
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+        self._admin: Any = rpc.AdminStub(self._channel)
+
+    def call(self) -> None:
+        self._admin.ListTopics(pb.ListTopicsRequest(), timeout=CALL_S)
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+class OverHttp:
+    def __init__(self, port: int) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=CALL_S)
+
+    def call(self) -> None:
+        self._connection.request("POST", PATH.decode(), b"{}", {"content-type": "application/json"})
+        answer = self._connection.getresponse()
+        assert answer.status == 200, answer.read()
+        answer.read()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@dataclass(frozen=True)
+class Face:
+    """What is attacked: what an attacker sends first, then; what waiting connections have sent; the neighbour."""
+
+    greeting: bytes
+    attacks: dict[str, Callable[[bytes], attacks.Pieces]]
+    waiting: dict[str, bytes]
+    client: Callable[[int], Client]
+
+
+GRPC = Face(attacks.GREETING, attacks.ATTACKS, {"half open": b"", "idle": attacks.GREETING}, OverGrpc)
+FACES = {
+    "python": GRPC,
+    "grpcio": GRPC,
+    "http": Face(
+        b"",
+        http_attacks.ATTACKS,
+        {
+            "half open": b"",
+            "slow heads": http_attacks.slow_head(PATH),
+            "slow bodies": http_attacks.slow_body(PATH),
+            "idle": http_attacks.call(PATH, b"{}"),
+        },
+        OverHttp,
+    ),
+}
+
+
+def attack(face: str, name: str, port: int, seconds: float) -> None:
     """The attacker's process. Prints pieces sent and connections used."""
     end, sent, connections = time.monotonic() + seconds, 0, 0
     while time.monotonic() < end:
         connections += 1
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as client:
-            client.sendall(GREETING)
-            pieces = ATTACKS[name](PATH)
+            client.sendall(FACES[face].greeting)
+            pieces = FACES[face].attacks[name](PATH)
             while time.monotonic() < end:
                 batch = list(itertools.islice(pieces, PIECES))
                 client.sendall(b"".join(batch))
@@ -93,23 +159,22 @@ def idle(port: int, greeting: bytes) -> Iterator[list[socket.socket]]:
 class Neighbour:
     """A client of the same broker on a connection of its own."""
 
-    def __init__(self, port: int) -> None:
-        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")
-        self._admin: Any = rpc.AdminStub(self._channel)
-        self._admin.ListTopics(pb.ListTopicsRequest(), timeout=CALL_S)
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        client.call()
 
     def calls_ms(self, seconds: float) -> list[float]:
         """Durations of its calls, sorted. Each call starts at its scheduled time, even if the one before was late."""
         found, end, due = [], time.monotonic() + seconds, time.monotonic()
         while time.monotonic() < end:
             time.sleep(max(0.0, due - time.monotonic()))
-            self._admin.ListTopics(pb.ListTopicsRequest(), timeout=CALL_S)
+            self._client.call()
             found.append((time.monotonic() - due) * 1000)
             due += 1 / CALLS_PER_S
         return sorted(found)
 
     def close(self) -> None:
-        self._channel.close()
+        self._client.close()
 
 
 def cpu_s(pid: int) -> float:
@@ -121,12 +186,16 @@ def cpu_s(pid: int) -> float:
 Begin = Callable[[int], contextlib.AbstractContextManager[subprocess.Popen[str] | None]]
 
 
-def measure(name: str, transport: str, data: Path, seconds: float, begin: Begin) -> None:
+def measure(name: str, face: str, data: Path, seconds: float, begin: Begin) -> None:
     """Starts a broker, measures it before, during and after an attack, and prints a row."""
-    flags = ("--transport", transport, "--sync", "none", "--connections-per-address", str(2 * CONNECTIONS))
-    with BrokerProcess(data, *flags) as broker, contextlib.closing(Neighbour(broker.port)) as neighbour:
+    http_port = own_port()
+    flags = ["--sync", "none", "--connections-per-address", str(2 * CONNECTIONS), "--http-port", str(http_port)]
+    flags += ["--transport", "python" if face == "http" else face]
+    with BrokerProcess(data, *flags) as broker, contextlib.ExitStack() as stack:
+        port = http_port if face == "http" else broker.port
+        neighbour = stack.enter_context(contextlib.closing(Neighbour(FACES[face].client(port))))
         calm, memory = neighbour.calls_ms(seconds), broker.memory_bytes
-        with begin(broker.port) as attacker:
+        with begin(port) as attacker:
             cpu, began = cpu_s(broker.pid), time.monotonic()
             busy = neighbour.calls_ms(seconds)
             share = (cpu_s(broker.pid) - cpu) / (time.monotonic() - began)
@@ -144,9 +213,9 @@ def p99(found: list[float]) -> float:
 
 
 @contextlib.contextmanager
-def attacking(name: str, port: int, seconds: float) -> Iterator[subprocess.Popen[str]]:
+def attacking(face: str, name: str, port: int, seconds: float) -> Iterator[subprocess.Popen[str]]:
     """The attacker, in a process of its own."""
-    words = [sys.executable, "-m", "bench.attacks", "attack", name, str(port), str(seconds)]
+    words = [sys.executable, "-m", "bench.attacks", "attack", face, name, str(port), str(seconds)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         yield process
 
@@ -157,22 +226,22 @@ def waiting(greeting: bytes, port: int) -> Iterator[None]:
         yield None
 
 
-def main(transport: str, seconds: float, names: Sequence[str]) -> None:
+def main(face: str, seconds: float, names: Sequence[str]) -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the broker inherits it
     print(ROW.format(*HEAD))
     print(ROW.format("---", *["--:"] * 9))
     with tempfile.TemporaryDirectory() as folder:
-        for name in names or ATTACKS:
-            begin = partial(attacking, name, seconds=seconds)
-            measure(name.replace("_", " "), transport, Path(folder) / name, seconds, begin)
-        for name, greeting in () if names else (("half open", b""), ("idle", GREETING)):
-            measure(f"{CONNECTIONS:,} {name}", transport, Path(folder) / name, seconds, partial(waiting, greeting))
+        for name in names or FACES[face].attacks:
+            begin = partial(attacking, face, name, seconds=seconds)
+            measure(name.replace("_", " "), face, Path(folder) / name, seconds, begin)
+        for name, sent in () if names else FACES[face].waiting.items():
+            measure(f"{CONNECTIONS:,} {name}", face, Path(folder) / name, seconds, partial(waiting, sent))
 
 
 if __name__ == "__main__":
     given = sys.argv[1:]
     if given[:1] == ["attack"]:
-        attack(given[1], int(given[2]), float(given[3]))
+        attack(given[1], given[2], int(given[3]), float(given[4]))
     else:
         main(given[0] if given else "python", float(given[1]) if given[1:] else SECONDS, given[2:])

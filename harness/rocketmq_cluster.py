@@ -15,12 +15,12 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from harness.broker_process import own_port
-from popmq_remoting import Cluster, ClusterSettings
+from popmq_remoting import Cluster, ClusterSettings, RemotingError
 
 #: A JVM starts in seconds; beside much other work it takes many times as long.
 START_S, STOP_S = 180.0, 20.0
@@ -243,10 +243,13 @@ class RocketMQCluster:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + START_S
         try:
-            while not {*self._names} <= (await cluster.brokers_anew(until_s)).brokers.keys():
+            known: Collection[str] = ()
+            while not {*self._names} <= {*known}:
                 if loop.time() > until_s:
                     raise NotStarted(f"the name server does not know all of {', '.join(self._names)}")
                 await asyncio.sleep(0.2)
+                with contextlib.suppress(RemotingError):  # a name server on a busy machine may take its time
+                    known = (await cluster.brokers_anew(until_s)).brokers.keys()
         finally:
             await cluster.close()
 

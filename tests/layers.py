@@ -97,6 +97,7 @@ ORDER = (
     "embedded.state",
     "embedded.store",
     "embedded.store.datafile",
+    "embedded.invariants",
     "cluster",
     "cluster.messages",
     "cluster.names cluster.signed",

@@ -1,10 +1,13 @@
-"""No-op tasks a second through Dramatiq and taskiq, on PopMQ and on Redis, by prefetch.
+"""No-op tasks a second through task frameworks, on PopMQ and on Redis, by prefetch.
 
-    python -m bench.peers.frameworks dramatiq taskiq --rounds 3
+    python -m bench.peers.frameworks dramatiq taskiq celery --rounds 3
 
-In each round and for each prefetch, both brokers run one after the other: tasks are sent, then one worker process runs
-them all. The rate is of the runs, from the first to the last. PopMQ syncs each send and ack to the disk; Redis appends
-to its file, and syncs once a second (appendfsync everysec).
+In each round and for each prefetch, both brokers run one after the other: tasks are sent, then one worker runs them
+all. The rate is of the runs, from the first to the last. PopMQ syncs each send and ack to the disk; Redis appends to
+its file, and syncs once a second (appendfsync everysec).
+
+Celery's worker has CHILDREN processes; its prefetch is for each of them. `celery` keeps no results, as the other two;
+`celery-results` does, and `celery-late` also acks late: after the result of a task is stored.
 """
 
 import argparse
@@ -15,37 +18,30 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bench.peers import install
-from harness.broker_process import BrokerProcess, own_port
+from bench.peers.redis_server import RedisServer
+from harness.broker_process import BrokerProcess
 
 PREFETCHES = (1, 32)
 BROKERS = ("popmq", "redis")
+#: Where workers tell of each run: the standard output of their process, which nothing else then writes to.
+RUNS = 9
 
 
-class Tally:
-    """Counts runs in a worker; tells the seconds from the first to the last, and ends the process."""
+#: A worker's processes, for each of which Celery prefetches.
+CHILDREN = 4
 
-    def __init__(self, tasks: int) -> None:
-        self._tasks = tasks
-        self._ran = 0
-        self._first = 0.0
-        self._lock = threading.Lock()
 
-    def ran(self) -> None:
-        with self._lock:
-            self._ran += 1
-            if self._ran == 1:
-                self._first = time.monotonic()
-            if self._ran == self._tasks:
-                print(time.monotonic() - self._first, flush=True)
+def ran() -> None:
+    """The task: a byte to the process that measures, which counts them."""
+    os.write(RUNS, b".")
 
 
 def dramatiq_broker(broker: str, endpoint: str) -> Any:
@@ -62,8 +58,7 @@ def dramatiq(broker: str, endpoint: str, prefetch: int, tasks: int, works: bool)
 
     made = dramatiq_broker(broker, endpoint)
     framework.set_broker(made)
-    tally = Tally(tasks)
-    actor = framework.actor(actor_name="nothing")(tally.ran)
+    actor = framework.actor(actor_name="nothing")(ran)
     if not works:
         for _ in range(tasks):
             actor.send()
@@ -85,10 +80,9 @@ def taskiq(broker: str, endpoint: str, prefetch: int, tasks: int, works: bool) -
         made: Any = PopMQBroker(endpoint)
     else:
         made = import_module("taskiq_redis").RedisStreamBroker(f"redis://{endpoint}", consumer_id="0")
-    tally = Tally(tasks)
 
     async def nothing() -> None:
-        tally.ran()
+        ran()
 
     task = made.register_task(nothing, task_name="nothing")
 
@@ -105,7 +99,31 @@ def taskiq(broker: str, endpoint: str, prefetch: int, tasks: int, works: bool) -
         asyncio.run(send())
 
 
-FRAMEWORKS: dict[str, Callable[[str, str, int, int, bool], None]] = {"dramatiq": dramatiq, "taskiq": taskiq}
+def celery(
+    broker: str, endpoint: str, prefetch: int, tasks: int, works: bool, results: bool = False, late: bool = False
+) -> None:
+    """The same, with the pool of processes."""
+    import celery as framework
+
+    import_module("popmq_integrations.celery")  # kombu knows popmq://
+    url = f"{broker}://{endpoint}"
+    app = framework.Celery("bench", broker=url, backend=url if results else None)
+    app.conf.update(worker_prefetch_multiplier=prefetch, task_acks_late=late)
+    task = app.task(name="nothing")(ran)
+    if works:
+        app.worker_main(["worker", "--concurrency", str(CHILDREN), "--loglevel", "ERROR"])
+    else:
+        for _ in range(tasks):
+            task.delay()
+
+
+FRAMEWORKS: dict[str, Callable[[str, str, int, int, bool], None]] = {
+    "dramatiq": dramatiq,
+    "taskiq": taskiq,
+    "celery": celery,
+    "celery-results": partial(celery, results=True),
+    "celery-late": partial(celery, results=True, late=True),
+}
 
 
 @contextmanager
@@ -115,33 +133,36 @@ def started(broker: str, folder: Path) -> Iterator[str]:
         with BrokerProcess(folder / "data") as broker_process:
             yield broker_process.endpoint
         return
-    port = own_port()
-    words = [str(install.redis()), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(install.LIBRARIES)}
-    with (folder / "redis.log").open("wb") as log:
-        process = subprocess.Popen([*words, "--appendonly", "yes"], stdout=log, stderr=log, env=environment)
+    redis = RedisServer(folder)
+    redis.start()
     try:
-        while "Ready to accept" not in (folder / "redis.log").read_text():
-            time.sleep(0.05)
-        yield f"127.0.0.1:{port}"
+        redis.wait()
+        yield redis.endpoint
     finally:
-        process.kill()
-        process.wait()
+        redis.kill()
 
 
 def rate(framework: str, broker: str, prefetch: int, tasks: int) -> float:
-    """Tasks a second of one worker process."""
+    """Tasks a second of one worker."""
     words = [sys.executable, "-m", "bench.peers.frameworks", "--part", framework, broker]
     with tempfile.TemporaryDirectory() as name, started(broker, Path(name)) as endpoint:
         subprocess.run([*words, endpoint, str(prefetch), str(tasks), "send"], check=True, stderr=subprocess.DEVNULL)
         worker = subprocess.Popen(
-            [*words, endpoint, str(prefetch), str(tasks), "work"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [*words, endpoint, str(prefetch), str(tasks), "work"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
         )
         assert worker.stdout is not None
         try:
-            return tasks / float(worker.stdout.readline())
+            first, left = 0.0, tasks
+            while left:
+                told = os.read(worker.stdout.fileno(), left)
+                assert told, f"the worker of {framework} on {broker} ended by itself"
+                first, left = first or time.monotonic(), left - len(told)
+            return tasks / (time.monotonic() - first)
         finally:
-            worker.kill()
+            worker.terminate()
             worker.wait()
             worker.stdout.close()
 
@@ -149,6 +170,8 @@ def rate(framework: str, broker: str, prefetch: int, tasks: int) -> float:
 def main() -> None:
     if sys.argv[1:2] == ["--part"]:
         name, broker, endpoint, in_hand, tasks, what = sys.argv[2:]
+        os.dup2(1, RUNS)
+        os.dup2(2, 1)  # Celery prints a banner
         FRAMEWORKS[name](broker, endpoint, int(in_hand), int(tasks), what == "work")
         return
     asked = argparse.ArgumentParser(description="No-op tasks a second through frameworks, on PopMQ and on Redis.")

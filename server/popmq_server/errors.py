@@ -7,6 +7,7 @@
     │   └── Later             a marker: the broker runs the entry again in the next commit; no caller sees it
     ├── Declined            a refusal with a code of apache.rocketmq.v2 (protocols/rocketmq/status.py)
     ├── StartError          the broker cannot start: one sentence with the cure, exit code 78 (EX_CONFIG)
+    │   ├── BrokenStore       a row breaks an invariant: `popmq check --repair` (invariants/broken.py)
     │   └── UnreadableRow     a row cannot be read: `popmq check` (store/row_formats.py, datafile/checksums.py)
     └── EngineFailed        the engine is lost: the process ends with code 74 (EX_IOERR)
         └── CommitFailed      a commit failed although the disk has room
@@ -17,6 +18,7 @@
     Poisoned                    writer/batch.py         a second run of the batch, without the command that failed
     TooManyPoisoned             writer/batch.py         the batch runs in parts, a part in halves
     JobFailed                   state/jobs.py           a log line; the job runs again later
+    BrokenInvariant             invariants/broken.py    INTERNAL; JobFailed; a StartError, BrokenStore
     NoSuchLease                 delivery/revive.py      a log line; the entry belongs to no lease, and is passed over
     DamagedPage                 datafile/walk.py        a finding of `popmq check`, or a damaged page
     CronError, ZoneError        schedules/cron.py       INVALID_FIELD

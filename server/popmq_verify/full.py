@@ -6,6 +6,7 @@ no_byte_left   the file system has no free block             room is made by rem
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import time
@@ -52,12 +53,25 @@ def no_byte_left(folder: Path, flags: Sequence[str], figures: dict[str, int]) ->
     ballast = folder / "ballast"
 
     def fill(stubs: Stubs) -> None:
-        free = os.statvfs(folder)
-        with ballast.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_bsize)
+        _take_all(ballast)
         _until(lambda: _send(stubs, ["probe"]), True)
 
     return _judged(BrokerProcess(folder / "data", *flags), fill, lambda _: ballast.unlink(), "disk", figures)
+
+
+def _take_all(ballast: Path) -> None:
+    """Takes all room of a file system for a file. btrfs gives less than it says is free, and never all in one piece."""
+    free = os.statvfs(ballast.parent)
+    piece, at = free.f_bavail * free.f_bsize, 0
+    with ballast.open("wb") as file:
+        while piece >= free.f_bsize:
+            try:
+                os.posix_fallocate(file.fileno(), at, piece)
+                at += piece
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+            piece //= 2
 
 
 @contextmanager

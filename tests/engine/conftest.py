@@ -7,7 +7,9 @@ import pytest
 
 from popmq_server.clock import FakeClock
 from popmq_server.embedded.rules.topics import chunk
+from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store import table
+from popmq_server.embedded.writer.timetable import Timetable
 from tests.engine.rig import Rig
 
 MakeRig = Callable[..., Rig]
@@ -56,3 +58,17 @@ def rig(make_rig: MakeRig) -> Rig:
 def _few_recent_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases are read from the store, as most of a large broker are: memory keeps only the very last ones."""
     monkeypatch.setattr(table, "RECENT_MAX", 2)
+
+
+@pytest.fixture(autouse=True)
+def kept_times_are_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In all tests: the timetable asks few jobs at a commit, and has the times that it would have if it asked all."""
+    few = Timetable.next_ms
+
+    def checked(self: Timetable, tx: Tx) -> int | None:
+        found = few(self, tx)
+        asked = Timetable(self.jobs)
+        assert (few(asked, tx), asked._times) == (found, self._times)
+        return found
+
+    monkeypatch.setattr(Timetable, "next_ms", checked)

@@ -180,6 +180,7 @@ async def test_an_answer_that_is_lost_changes_nothing(
     assert len(wire.seen["Settle"]) == len(acts) + 1
 
 
+@pytest.mark.capability("settle")
 async def test_the_output_of_a_message_group_comes_in_its_order(client: Any, guard: Any) -> None:
     await client.topics.create(FIFO, type="FIFO", queues=1)
     await client.topics.create("copies", type="FIFO", queues=4)

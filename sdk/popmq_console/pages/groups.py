@@ -11,6 +11,7 @@ from popmq.topic import Start
 from popmq_console import charts
 from popmq_console.asking import Ask, Outcome, moment_of, wrong
 from popmq_console.numbers import backlog, by_group, greatest, total
+from popmq_console.pages import fair_keys
 from popmq_console.sorting import Columns, ordered
 from popmq_console.views import address, paged
 
@@ -75,6 +76,8 @@ async def group(ask: Ask) -> dict[str, Any]:
         "rows": [(row, backlog(row)) for row in order.items],
         "subscriptions": {one.topic: one for one in await ask.client.groups.subscriptions(name)},
         "dead": max((row.dead for row in stats.groups), default=0),
+        "fair": fair_keys.shown(settings.fair_keys),
+        "waiting_keys": [(row.topic, one) for row in stats.groups for one in row.busiest_keys],
         **await charts.drawn(ask, charts.of_group, group=name),
     }
 

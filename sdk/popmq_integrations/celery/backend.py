@@ -5,7 +5,8 @@
     incr KEY     Send to the lite topic KEY: the offset is the count. A part that ends twice has one id, and counts once
 
 A state that is not the last one (STARTED, RETRY, progress) is kept as KEY-state, so that only the end of a task wakes
-who waits for it. Why not with the ack of the task: docs/decisions/0060-celery.md.
+who waits for it. Results of tasks that were acked before they ran are stored while the next ones run (`behind`). Why
+not with the ack of the task: docs/decisions/0060-celery.md.
 """
 
 import hashlib
@@ -26,6 +27,7 @@ from kombu import Connection
 import popmq
 from popmq.errors import AlreadyExists, PermissionDenied, TryLater
 from popmq_integrations.celery import options
+from popmq_integrations.celery.behind import BYTES_MAX, Behind, behind
 
 #: The group keeps the results, in %RESULT%celery-results. The topic counts.
 GROUP = "celery-results"
@@ -92,6 +94,11 @@ class PopMQBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has no
         keep = min(max(self.expires or KEEP_S[1], KEEP_S[0]), KEEP_S[1])
         return connected(os.getpid(), self.url, tuple(sorted(given.items())), keep)
 
+    @property
+    def behind(self) -> Behind:
+        """What this process stores in the background."""
+        return behind(os.getpid(), self.client, GROUP)
+
     def exception_safe_to_retry(self, exc: Exception) -> bool:
         """With `result_backend_always_retry`."""
         return isinstance(exc, TryLater)
@@ -113,7 +120,9 @@ class PopMQBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has no
 
     def _values(self, ids: Iterable[str], wait: float = 0.0) -> dict[str, bytes]:
         """By id, once there is one of them or the wait is over."""
-        kept = self.client.results(list(dict.fromkeys(ids)), GROUP, wait=wait, at_least=1)
+        wanted = list(dict.fromkeys(ids))
+        self.behind.flush(wanted)
+        kept = self.client.results(wanted, GROUP, wait=wait, at_least=1)
         return {each: self._whole(each, result) for each, result in kept.items() if not result.failed}
 
     def _whole(self, each: str, result: popmq.Result) -> bytes:
@@ -127,9 +136,13 @@ class PopMQBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has no
         """Keeps a value; it is on the broker's disk when this returns."""
         self._set_with_state(key, value, states.SUCCESS)
 
-    def _set_with_state(self, key: str, value: str | bytes, state: str) -> None:
+    def _set_with_state(self, key: str, value: str | bytes, state: str, soon: bool = False) -> None:
+        """`soon`: a small value may be stored after this has returned."""
         whole = value.encode() if isinstance(value, str) else value
         place = identified(key) if state in states.READY_STATES else unfinished(key)
+        if soon and len(whole) <= BYTES_MAX:
+            self.behind.put(place, popmq.Result(whole))
+            return
         first, *rest = [whole[at : at + RESULT_MAX] for at in range(0, len(whole) or 1, RESULT_MAX)]
         for at in range(0, len(rest), PARTS_MAX):
             numbered = enumerate(rest[at : at + PARTS_MAX], at + 1)
@@ -140,6 +153,7 @@ class PopMQBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has no
 
     def delete(self, key: str) -> None:
         """Forgets a value."""
+        self.behind.flush()
         self.client.forget_results([identified(key), unfinished(key)], GROUP)
 
     def _store_result(
@@ -150,8 +164,17 @@ class PopMQBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has no
         if ended and self._get_task_meta_for(task_id)["status"] == states.SUCCESS:
             return result
         meta = self._get_result_meta(result=result, state=state, traceback=traceback, request=request)
-        self._set_with_state(self.get_key_for_task(task_id), self.encode(meta | {"task_id": str(task_id)}), state)
+        value = self.encode(meta | {"task_id": str(task_id)})
+        self._set_with_state(self.get_key_for_task(task_id), value, state, soon=self._acked(request))
         return result
+
+    def _acked(self, request: Any) -> bool:
+        """Whether a task was acked before it ran, so that a worker that is killed takes it along in any case.
+
+        One that is acked late has its result stored before its ack; a part of a chord, before it counts.
+        """
+        task = self.app.tasks.get(request.task) if request is not None else None
+        return task is not None and not task.acks_late and not request.chord
 
     # ── Waiting ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,6 +1,5 @@
 """PopMQBroker: queues of Dramatiq are topics, delays and leases are kept by the broker."""
 
-import re
 import threading
 import time
 from typing import Any
@@ -13,19 +12,11 @@ from dramatiq.results import Results
 
 import popmq
 from popmq.duration import Duration
-from popmq.topic import Retention
 from popmq_integrations.clients import ClientOfProcess
 from popmq_integrations.dramatiq.consumer import PopMQConsumer
 from popmq_integrations.dramatiq.delivered import Delivered
-from popmq_integrations.dramatiq.names import id_of, topic_of
-from popmq_integrations.dramatiq.results import PopMQBackend
-
-#: What the broker takes as a tag.
-_TAG = re.compile(r"[A-Za-z0-9_.:\-]{1,64}\Z")
-#: The highest `broker_priority`: one queue for each.
-PRIORITY_MAX = 1023
-#: Messages that all workers of a queue may have in hand together: enough for a thousand workers that prefetch 100.
-IN_FLIGHT_MAX = 100_000
+from popmq_integrations.dramatiq.results import PopMQBackend, topic_of
+from popmq_integrations.queues import group_settings, id_of, tag_of, topic_settings
 
 
 class PopMQBroker(Broker):
@@ -57,17 +48,11 @@ class PopMQBroker(Broker):
         **client_options: Any,
     ) -> None:
         super().__init__(middleware=middleware)
-        if max_priority is not None and not 0 < max_priority <= PRIORITY_MAX:
-            raise ValueError(f"max_priority is {max_priority}: give a number from 1 to {PRIORITY_MAX}")
         self.queues: set[str] = set()
         self.namespace = namespace
         self.max_priority = max_priority
-        self._group: dict[str, Any] = {
-            "invisible": invisible_time,
-            "max_attempts": max_attempts,
-            "in_flight_max": IN_FLIGHT_MAX,
-        }
-        self._retention = Retention(keep=keep)
+        self._topic = topic_settings(max_priority, keep)
+        self._group = group_settings(invisible_time, max_attempts)
         self._client = ClientOfProcess(endpoint, **client_options)
         self._made: set[str] = set()
         self._ending = threading.local()
@@ -111,7 +96,7 @@ class PopMQBroker(Broker):
     def _make(self, topic: str) -> None:
         client = self.client
         try:
-            client.topics.create(topic, **self._topic_settings())
+            client.topics.create(topic, **self._topic)
         except (popmq.errors.AlreadyExists, popmq.errors.Denied) as error:
             self.logger.debug("Topic %r stays as it is: %s", topic, error)
         try:
@@ -121,12 +106,6 @@ class PopMQBroker(Broker):
         for middleware in self.middleware:  # before the first message fails: its dead letter is its result
             if isinstance(middleware, Results) and isinstance(middleware.backend, PopMQBackend):
                 middleware.backend.keep_for(topic, middleware.result_ttl)
-
-    def _topic_settings(self) -> dict[str, Any]:
-        if self.max_priority:
-            return {"type": "PRIORITY", "queues": self.max_priority + 1, "retention": self._retention}
-        # One queue: workers begin messages in the order in which they were sent, as with a list of Redis.
-        return {"type": "DELAY", "queues": 1, "retention": self._retention}
 
     # ── Messages ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -165,7 +144,7 @@ class PopMQBroker(Broker):
         return popmq.Message(
             message.encode(),
             message_id=id_of(message.message_id),
-            tag=message.actor_name if _TAG.match(message.actor_name) else "",
+            tag=tag_of(message.actor_name),
             delay=max(0, delay or 0) / 1000,
             priority=priority or 0,
         )

@@ -15,7 +15,7 @@ import popmq
 from popmq.outcome import RESULT_BYTES_MAX
 from popmq_integrations.clients import ClientOfProcess
 from popmq_integrations.dramatiq.delivered import Delivered
-from popmq_integrations.dramatiq.names import id_of, topic_of
+from popmq_integrations.queues import id_of
 from popmq_integrations.results import counts, keep_for, result_of
 
 #: Milliseconds that get_result waits if it is told to block and not for how long, as Dramatiq's other backends.
@@ -24,6 +24,11 @@ TIMEOUT_MS = 10_000
 _LOOK_S = 0.1
 #: How the reason of a dead letter begins, as popmq_integrations.reasons writes it.
 _RAISED = re.compile(r"([\w.<>]+): (.*?)(?:\n  File .*)?\Z", re.DOTALL)
+
+
+def topic_of(namespace: str, queue_name: str) -> str:
+    """The topic of a queue, and the group that reads it."""
+    return f"{namespace}.{queue_name}"
 
 
 class PopMQBackend(ResultBackend):

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import re
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Self
 
@@ -12,19 +11,11 @@ from taskiq.exceptions import NoResultError
 
 import popmq
 from popmq.duration import Duration
-from popmq.topic import Retention
 from popmq_integrations.clients import ClientOfLoop
+from popmq_integrations.queues import group_settings, id_of, tag_of, topic_settings
 from popmq_integrations.reasons import reason_of
 from popmq_integrations.taskiq.in_hand import HandLedger
-from popmq_integrations.taskiq.names import id_of
 from popmq_integrations.taskiq.results import PopMQResultBackend
-
-#: What the broker takes as a tag.
-_TAG = re.compile(r"[A-Za-z0-9_.:\-]{1,64}\Z")
-#: The highest label `priority`: one queue for each.
-PRIORITY_MAX = 1023
-#: Tasks that all workers may have in hand together.
-IN_FLIGHT_MAX = 100_000
 
 
 class PopMQBroker(AsyncBroker):
@@ -58,19 +49,12 @@ class PopMQBroker(AsyncBroker):
         **client_options: Any,
     ) -> None:
         super().__init__()
-        if max_priority is not None and not 0 < max_priority <= PRIORITY_MAX:
-            raise ValueError(f"max_priority is {max_priority}: give a number from 1 to {PRIORITY_MAX}")
         self.queue_name = queue_name
         self.additional_queues = tuple(additional_queues)
         self.group_name = group_name
         self.dead_letters = dead_letters
-        kind = {"type": "PRIORITY", "queues": max_priority + 1} if max_priority else {"type": "DELAY", "queues": 1}
-        self._topic: dict[str, Any] = {**kind, "retention": Retention(keep=keep)}
-        self._group: dict[str, Any] = {
-            "invisible": invisible_time,
-            "max_attempts": max_attempts,
-            "in_flight_max": IN_FLIGHT_MAX,
-        }
+        self._topic = topic_settings(max_priority, keep)
+        self._group = group_settings(invisible_time, max_attempts)
         self._client = ClientOfLoop(endpoint, **client_options)
         self._made: set[str] = set()
         self.in_hand = HandLedger()
@@ -129,7 +113,7 @@ class PopMQBroker(AsyncBroker):
         """The message of a task. `fields`: of popmq.Message, in place of those that its labels say."""
         said = {
             "message_id": id_of(message.task_id),
-            "tag": message.task_name if _TAG.match(message.task_name) else "",
+            "tag": tag_of(message.task_name),
             "delay": max(0.0, float(message.labels.get("delay") or 0)),
             "priority": int(message.labels.get("priority") or 0),
         }

@@ -13,9 +13,9 @@ import popmq
 from popmq.duration import Duration, seconds_of
 from popmq.outcome import RESULT_BYTES_MAX
 from popmq_integrations.clients import ClientOfLoop
+from popmq_integrations.queues import id_of
 from popmq_integrations.results import counts, keep_for_async, result_of
 from popmq_integrations.taskiq.in_hand import HandLedger
-from popmq_integrations.taskiq.names import id_of
 
 T = TypeVar("T")
 

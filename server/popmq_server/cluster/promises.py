@@ -12,7 +12,7 @@ ENGINE = "rocketmq"
 #: Capabilities that no cluster has.
 _LACKING = (
     *(can.OWNERS, can.STAGES, can.LITE, can.SEARCH, can.WHY, can.LIST_LEASES, can.END_LEASE, can.LIST_DELAYED),
-    *(can.SETTLE, can.SNOOZE, can.TTL, can.RESCHEDULE, can.RESULTS),
+    *(can.SETTLE, can.SNOOZE, can.TTL, can.RESCHEDULE, can.RESULTS, can.FAIR_KEYS),
     *(can.LIST_TRANSACTIONS, can.MESSAGE_GROUPS, can.FILTERS, can.DISCARD, can.DEAD_LETTER_REASONS, can.PURGE),
     *(can.SCHEDULES, can.BACKUP, can.MAX_SIZE, can.UNIQUE_IDS, can.QUOTAS, can.RETENTION, can.IN_FLIGHT_MAX),
     *(can.STOP_ON_FAILURE, can.EXCLUSIVE_OWNER, can.SUBSCRIPTION_EXPIRY),

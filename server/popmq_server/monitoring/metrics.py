@@ -135,6 +135,9 @@ class Metrics:
         self.job_failures = counter_of_store(
             "job_failures", "Pieces of maintenance that failed; the log has the reason", "name"
         )
+        self.invariant_failures = counter_of_store(
+            "invariant_failures", "Commands and pieces of maintenance that met a broken invariant", "invariant"
+        )
         self.commit_commands = histogram_of_store("commit_commands", "Commands in one commit batch", _SIZES)
         self.commit_seconds = histogram_of_store("commit_seconds", "Time of one commit, fsync included", _SECONDS)
         self.fsyncs = counter_of_store("fsyncs", "Commits that were synced to disk")
@@ -161,14 +164,16 @@ class Metrics:
         self.has_store, self.synced = True, synced
         for family in (
             *(self.lease_lateness, self.delayed_lateness, self.given_up, self.job_failures),
-            *(self.commit_commands, self.commit_seconds, self.fsyncs),
+            *(self.invariant_failures, self.commit_commands, self.commit_seconds, self.fsyncs),
         ):
             self.registry.register(family)
 
-    def watch_jobs(self, names: Iterable[str]) -> None:
-        """Shows each job from its start on, with 0 failures: the first one is then an increase."""
-        for name in names:
+    def watch_failures(self, jobs: Iterable[str], invariants: Iterable[str]) -> None:
+        """Shows each job and invariant from its start on, with 0 failures: the first one is then an increase."""
+        for name in jobs:
             self.job_failures.labels(name)
+        for name in invariants:
+            self.invariant_failures.labels(name)
 
     def watch_bugs(self, method: str, code: str) -> None:
         """Shows from the start on that a method had no bug. `code`: of a bug, in its contract."""
@@ -186,17 +191,22 @@ class Metrics:
             self.fsyncs.inc(self.synced)
             self.commit_commands.observe(committed.commands)
             self.commit_seconds.observe(committed.seconds)
-        self.lateness["revived"] += len(committed.late_ms)
-        self.lateness["revived_late_ms"] += sum(committed.late_ms)
-        self.lateness["delayed_released"] += len(committed.delayed_late_ms)
-        self.lateness["delayed_late_ms"] += sum(committed.delayed_late_ms)
-        for late_ms in committed.late_ms:
-            self.lease_lateness.observe(late_ms / 1000)
-        for late_ms in committed.delayed_late_ms:
-            self.delayed_lateness.observe(late_ms / 1000)
-        self.given_up.inc(committed.given_up)
+        if committed.late_ms:
+            self.lateness["revived"] += len(committed.late_ms)
+            self.lateness["revived_late_ms"] += sum(committed.late_ms)
+            for late_ms in committed.late_ms:
+                self.lease_lateness.observe(late_ms / 1000)
+        if committed.delayed_late_ms:
+            self.lateness["delayed_released"] += len(committed.delayed_late_ms)
+            self.lateness["delayed_late_ms"] += sum(committed.delayed_late_ms)
+            for late_ms in committed.delayed_late_ms:
+                self.delayed_lateness.observe(late_ms / 1000)
+        if committed.given_up:
+            self.given_up.inc(committed.given_up)
         for job in committed.failures:
             self.job_failures.labels(job).inc()
+        for invariant in committed.broken:
+            self.invariant_failures.labels(invariant).inc()
         for event in committed.events:
             self.events.labels(event.kind, event.group, event.topic).inc()
             self.event_messages.labels(event.kind, event.group, event.topic).inc(event.messages)

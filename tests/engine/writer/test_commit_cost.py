@@ -7,7 +7,12 @@ from tests.engine.rig import Rig, numbered, sending
 from tests.engine.work import calls
 
 #: Calls of a commit of one command, of one message each: a little more than was counted.
-SEND_MAX, POP_MAX, ACK_MAX = 510, 766, 600
+SEND_MAX, POP_MAX, ACK_MAX = 430, 660, 515
+
+
+@pytest.fixture(autouse=True)
+def kept_times_are_true() -> None:
+    """Not here: the comparison makes calls."""
 
 
 @pytest.fixture

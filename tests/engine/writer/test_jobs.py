@@ -10,6 +10,7 @@ from popmq_server.embedded.rules.delivery import sweep
 from popmq_server.embedded.rules.operate import purge
 from popmq_server.embedded.state import jobs
 from popmq_server.embedded.state.jobs import RETRY_MS, Job, Skipped
+from popmq_server.embedded.writer.timetable import Timetable
 from popmq_server.values.ids import GroupId, TopicId
 from popmq_server.values.records import SweepWork
 from tests.engine.faults import failing_put
@@ -95,7 +96,9 @@ def test_each_job_that_raises_is_postponed_alone(rig: Rig, monkeypatch: pytest.M
     with monkeypatch.context() as patched:
         for job in broken:
             patched.setattr(job, "next_ms", lambda tx: tx.now_ms)
+            patched.setattr(job, "moved_by", None)
             patched.setattr(job, "step", fail)
+        patched.setattr(rig.core, "timetable", Timetable(rig.core.timetable.jobs))
         for _ in range(10):
             assert bodies(rig.pop(invisible_ms=SECOND)) == ["a"]
             rig.advance(SECOND)

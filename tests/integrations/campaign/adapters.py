@@ -9,6 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -155,6 +156,37 @@ class Celery:
         self._app.worker_main(["worker", "--pool", "solo", "--loglevel", "ERROR", "--without-heartbeat"])
 
 
+class Django:
+    """Django's tasks, which have no backend for Redis."""
+
+    delays = True
+
+    def __init__(self, endpoint: str) -> None:
+        from tests.integrations.django import project
+
+        project.configure()
+        from django.test import override_settings
+
+        backend = {"BACKEND": "popmq_integrations.django.PopMQBackend", "OPTIONS": {"endpoint": endpoint}}
+        override_settings(TASKS={"default": backend}).enable()
+        self._task = import_module("tests.integrations.campaign.django_task").campaign
+        process = self._task.get_backend().process
+        process.declare("django-default")
+        process.client.groups.update("django", invisible=LEASE_S, max_attempts=1000)
+
+    def send(self, number: int, due: float, delay: float) -> Any:
+        run_after = datetime.fromtimestamp(due, UTC) if delay else None
+        return self._task.using(run_after=run_after).enqueue(number, due).id
+
+    def result(self, sent: Any) -> bool:
+        return bool(self._task.get_result(sent).status == "SUCCESSFUL")
+
+    def work(self, prefetch: int) -> None:
+        from popmq_integrations.django.working import worker_of
+
+        worker_of(concurrency=4).run()
+
+
 def _dramatiq_popmq(endpoint: str) -> Adapter:
     from popmq_integrations.dramatiq import PopMQBackend, PopMQBroker
 
@@ -204,4 +236,5 @@ ADAPTERS: dict[tuple[str, str], Callable[[str], Adapter]] = {
     ("taskiq", "redis"): _taskiq_redis,
     ("celery", "popmq"): _celery_popmq,
     ("celery", "redis"): _celery_redis,
+    ("django", "popmq"): Django,
 }

@@ -27,7 +27,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness.broker_process import BrokerProcess, own_port
+from bench.peers.redis_server import RedisServer
+from harness.broker_process import BrokerProcess
 from tests.integrations.campaign.adapters import ADAPTERS, Adapter
 
 #: Seconds without a new run after which what has not run counts as lost: several leases, and Redis's maintenance.
@@ -44,27 +45,6 @@ class Process(Protocol):
 
     def start(self) -> Any: ...
     def kill(self) -> Any: ...
-
-
-class Redis:
-    """Appends each command to a file before it answers, as PopMQ does, but syncs it once a second (everysec)."""
-
-    def __init__(self, folder: Path) -> None:
-        self._port = own_port()
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-        self.endpoint = f"127.0.0.1:{self._port}"
-
-    def start(self) -> None:
-        words = ["redis-server", "--port", str(self._port), "--bind", "127.0.0.1", "--dir", str(self._folder)]
-        words += ["--save", "", "--appendonly", "yes", "--appendfsync", "everysec"]
-        with (self._folder / "redis.log").open("ab") as log:
-            self._process = subprocess.Popen(words, stdout=log, stderr=log)
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
 
 
 @dataclass
@@ -216,7 +196,7 @@ def run(framework: str, broker_name: str, plan: Plan) -> Counts:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        broker: Process = BrokerProcess(folder / "data") if broker_name == "popmq" else Redis(folder)
+        broker: Process = BrokerProcess(folder / "data") if broker_name == "popmq" else RedisServer(folder)
         log, broker_kills = folder / "runs.txt", list[float]()
         broker.start()
         try:
@@ -253,6 +233,9 @@ def main() -> None:
     print(HEADER, "|---" * (len(fields(Counts)) - 1) + "|", sep="\n", flush=True)
     for framework in given.frameworks:
         for broker in given.brokers:
+            if (framework, broker) not in ADAPTERS:
+                print(f"{framework} has nothing that works on {broker}", file=sys.stderr)
+                continue
             counts = run(framework, broker, plan)
             print(counts.row(), *counts.details, sep="\n", flush=True)
 

@@ -35,6 +35,11 @@ def add(x: int, y: int) -> int:
     return x + y
 
 
+@app.task(name="early", acks_late=False)
+def early(number: int) -> int:
+    return number
+
+
 @app.task(name="total")
 def total(numbers: list[int]) -> int:
     return sum(numbers)

@@ -21,9 +21,9 @@ def test_the_page_works_as_it_is_written(popmq_broker: Broker, tmp_path: Path) -
         block.replace("127.0.0.1:8081", popmq_broker.endpoint)
         for block in examples(ROOT / "docs" / "integrations" / "celery.md")
     )
-    caller = "\n".join(["from app import *", *calls])
-    with Program(tmp_path, settings, "-m", "celery", "-A", "app", "worker", "--pool", "threads"):
-        subprocess.run([sys.executable, "-c", caller], cwd=tmp_path, timeout=120, check=True)
+    (tmp_path / "shop.py").write_text(settings)
+    with Program(tmp_path, settings, "-m", "celery", "-A", "shop", "worker", "--pool", "threads"):
+        subprocess.run([sys.executable, "-c", "\n".join(calls)], cwd=tmp_path, timeout=120, check=True)
 
 
 @pytest.mark.slow

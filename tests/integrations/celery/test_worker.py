@@ -66,6 +66,17 @@ def test_a_worker_runs_tasks_retries_groups_and_chords_and_stops_on_sigterm(
 
 
 @pytest.mark.slow
+def test_children_of_the_pool_leave_no_result_behind(start_worker: StartWorker, tasks: Any) -> None:
+    worker = start_worker("-c", "2", "--max-tasks-per-child", "3")
+    sent = [tasks.early.delay(number) for number in range(12)]
+    assert [each.get(timeout=60) for each in sent] == list(range(12))
+    last = tasks.early.delay(12)
+    worker.wait_for(f"{last.id}] succeeded")
+    assert worker.stop() == 0
+    assert last.get(timeout=10) == 12
+
+
+@pytest.mark.slow
 def test_a_task_whose_worker_is_killed_runs_again_when_its_lease_has_ended(
     start_worker: StartWorker, tasks: Any
 ) -> None:

@@ -3,36 +3,33 @@
 Each framework has a name, a page in docs/integrations, and suites; another name runs only those.
 """
 
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.broker_process import BrokerProcess, own_port
+from bench.peers.install import Missing
+from bench.peers.redis_server import RedisServer
+from harness.broker_process import BrokerProcess
 from tests.integrations.frameworks import celery_suites, suites
 
 
 @contextmanager
 def redis() -> Iterator[int]:
-    """A Redis for what Celery's tasks note; its port, or 0 without redis-server: the tests that need it then fail."""
-    if shutil.which("redis-server") is None:
-        print(
-            "test-frameworks: there is no redis-server (Debian: redis-server): Celery's tests that note in Redis fail"
-        )
-        yield 0
-        return
-    port = own_port()
-    server = subprocess.Popen(
-        ["redis-server", "--port", str(port), "--save", "", "--appendonly", "no"], stdout=subprocess.DEVNULL
-    )
-    try:
-        yield port
-    finally:
-        server.terminate()
-        server.wait()
+    """A Redis for what Celery's tasks note; its port, or 0 where there is none: the tests that need it then fail."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            server = RedisServer(Path(folder))
+        except Missing as error:
+            print(f"test-frameworks: there is no Redis, so Celery's tests that note in it fail: {error}")
+            yield 0
+            return
+        server.start()
+        try:
+            yield server.port
+        finally:
+            server.kill()
 
 
 def main(names: list[str]) -> int:

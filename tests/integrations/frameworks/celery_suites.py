@@ -20,6 +20,7 @@ CELERY_LEFT_OUT = {
         "Celery's issue 6437: a group that is joined natively does not see that a task before it failed; with Redis "
         "the test is marked as failing, too"
     ),
+    "cancels_subscription": "reads to which channels of Redis a result backend of Redis is subscribed",
     "test_scheduled": "expects that a worker holds tasks with an ETA: the broker holds them until they are due",
 }
 #: Tests of what not every backend can, such as chords, are skipped unless the backend is Redis.

@@ -70,7 +70,7 @@ def run(suite: Suite, endpoint: str) -> list[Outcome]:
         file.write_text(text)
     url = f"popmq://{endpoint}"
     left_out = " and ".join(f"not {name}" for name in suite.left_out)
-    command = [str(PYTHON), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:popmq", "--timeout", "120"]
+    command = [str(PYTHON), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:popmq", "--timeout", "300"]
     command += [*suite.arguments, f"--junitxml={report}", *(["-k", left_out] if left_out else [])]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POPMQ")}
     environment |= {"TEST_BROKER": url, "TEST_BACKEND": url, **suite.environment}

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from popmq_remoting import loose_json
 from popmq_remoting.errors import BadFormat
+from popmq_remoting.requests import bodies
+from popmq_remoting.wire.command import Response
 
 #: The bodies of a 5.3.3 (5.5.0 writes the same), by the section on bodies that are not JSON.
 CLUSTER = b'{"brokerAddrTable":{"a":{"brokerAddrs":{0:"127.0.0.1:10911",1:"127.0.0.1:10921"},"brokerName":"a"}}}'
@@ -80,3 +82,24 @@ def test_any_bytes_are_a_value_or_a_typed_refusal(raw: bytes) -> None:
 def test_what_is_no_json_in_either_form_is_refused(raw: bytes) -> None:
     with pytest.raises(BadFormat):
         loose_json.loads(raw)
+
+
+@given(st.dictionaries(st.text(max_size=3), values, max_size=9), st.sampled_from([(",", ":"), (", ", ": ")]))
+@settings(max_examples=60)
+def test_a_table_in_pieces_is_the_table(value: dict[str, Any], separators: tuple[str, str]) -> None:
+    for body in (json.dumps({"x": [1], "t": value, "y": "t"}, separators=separators), loose({"t": value})):
+        answer = Response(0, body=body.encode())
+        found = [*bodies.pieces(answer, "t", 2)]
+        assert {name: each for some in found for name, each in some.items()} == bodies.table(answer, "t") == value
+        if separators == (",", ":") and body[1] == '"':
+            assert [len(some) for some in found[:-1]] == [2] * (len(value) // 2)
+
+
+@pytest.mark.parametrize("body", [b'{"t":{"a":1,"b":2,"c"', b'{"t":{"a":1;"b":2}}', b'{"t":{1:2', b'{"t":["a"]}'])
+def test_a_table_that_breaks_off_between_two_pieces_is_refused(body: bytes) -> None:
+    with pytest.raises(BadFormat):
+        list(bodies.pieces(Response(0, body=body), "t", 1))
+
+
+def test_a_table_that_is_missing_is_empty() -> None:
+    assert list(bodies.pieces(Response(0, body=b"{}"), "t", 1)) == [{}]

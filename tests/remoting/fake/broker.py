@@ -124,7 +124,8 @@ class FakeBroker(FakeServer):
 
     def _all_topics(self, client: Client, request: Request) -> Response:
         table = {name: self._topic_config(name) for name in self.log.topics}
-        return ok(json.dumps({"topicConfigTable": table, "dataVersion": {}}).encode())
+        body = json.dumps({"topicConfigTable": table, "dataVersion": {}}, separators=(",", ":"))  # as brokers write it
+        return ok(body.encode())
 
     def _topic_config(self, name: str) -> dict[str, Any]:
         topic = self.log.topics[name]

@@ -56,3 +56,24 @@ def test_a_setting_of_another_engine_is_refused_with_its_source(tmp_path: Path) 
         said = f"{source} is a setting of --engine embedded: leave it out with --engine rocketmq"
         assert str(error.value) == said
     assert load([*given, "--port", "9000"], {}).options.engine == "rocketmq"
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "a:b", "a:70000", ":9876", "a:9876,,b:9876", "a:9876,b"])
+def test_an_address_of_a_name_server_without_a_port_is_refused_with_its_source_and_what_to_write(
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = next(each for each in address.split(",") if each not in ("a:9876", "b:9876"))
+    said = f"{wrong!r} is not the address of a name server: name host and port, such as 10.0.0.1:9876, or [::1]:9876"
+    with pytest.raises(SystemExit) as ended:
+        load(["--engine", "rocketmq", "--namesrv", address], {})
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith(f"argument --namesrv: {said}\n")
+    path = tmp_path / "popmq.toml"
+    path.write_text(f'namesrv = "{address}"\n')
+    for argv, environ, source in (
+        ([], {"POPMQ_NAMESRV": address}, "POPMQ_NAMESRV"),
+        (["--config", str(path)], {}, f"{path}: namesrv"),
+    ):
+        with pytest.raises(SettingError) as error:
+            load(["--engine", "rocketmq", *argv], environ)
+        assert str(error.value) == f"{source}: {said}"

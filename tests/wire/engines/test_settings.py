@@ -37,3 +37,28 @@ def test_people_are_not_told_a_limit_that_does_not_exist(
             command_line([*words, "--endpoint", gateway.endpoint], prog_name="popmq")
         (shown,) = (text for text in capsys.readouterr().out.splitlines() if text.strip().startswith(line))
         assert shown.split()[-1] == "–"
+
+
+@pytest.mark.parametrize("name", ["shop%orders", "shop|orders", "shop+orders", "%RETRY%bill", "%LMQ%orders"])
+def test_a_name_with_the_signs_of_rocketmq_is_refused_and_reaches_no_broker(
+    client: popmq.Client, gateway: ServedCluster, name: str
+) -> None:
+    """A gateway writes `shop.orders` as shop%orders at the brokers: nobody gets at a topic by its name there."""
+
+    async def asked() -> int:
+        return sum(broker.counts.total() for broker in gateway.fake.brokers.values())
+
+    with client:
+        client.topics.create("shop.orders", queues=2)
+        client.groups.create("bill")
+        before = gateway.within(asked())
+        for call in (
+            lambda: client.topics.create(name),
+            lambda: client.topics.delete(name),
+            lambda: client.send(name, "x"),
+            lambda: client.pop(name, "bill"),
+            lambda: client.offsets.query(name),
+        ):
+            with pytest.raises(InvalidField):
+                call()
+        assert gateway.within(asked()) == before

@@ -1,6 +1,6 @@
 """What brokers count, remembered for as long as the asker allows, TURNS questions at a broker at once.
 
-    topics     21 of each broker     the settings of all topics
+    topics     21 of each broker     the settings of all topics, which are read some at a time
     ends       202                   the first and next offset of each queue of a topic
     behind     208                   where a group is in each queue of each topic that it has read
     readers    300                   the groups that have read a topic
@@ -10,16 +10,19 @@ sends. A broker that does not answer is left out: its numbers are missing.
 """
 
 import asyncio
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from popmq_remoting import Request, Response, ResponseCode
+from popmq_remoting import RemotingError, Request, Response, ResponseCode
 from popmq_remoting.requests import bodies, groups, topics
 from popmq_remoting.requests.topics import TopicConfig
+from popmq_server.clock import pause
+from popmq_server.cluster import names
 from popmq_server.cluster.brokers import Brokers, whole
 from popmq_server.cluster.catalog.positions import Ends
 from popmq_server.cluster.layout import QueuePlace
-from popmq_server.cluster.refusals import Asked
+from popmq_server.cluster.refusals import Asked, refusal
 from popmq_server.cluster.remembered import Remembered
 from popmq_server.errors import Refused
 
@@ -31,8 +34,9 @@ LISTED_S, NAMED_S = 15.0, 1.0
 T = TypeVar("T")
 
 
-#: By the name that brokers have for a topic: its settings by broker; the offset that a group reads next in each queue.
+#: The settings of the topics of users by broker, by the names that PopMQ has for them, sorted.
 TopicTable = dict[str, dict[str, TopicConfig]]
+#: By the name that brokers have for a topic: the offset that a group reads next in each queue.
 GroupTable = dict[str, dict[QueuePlace, int]]
 #: One key for all topics.
 _ALL = ""
@@ -50,7 +54,7 @@ class Counts:
         self._behind = Remembered[str, GroupTable](self._read_behind)
 
     async def topics(self) -> TopicTable:
-        """The settings of all topics, also of hidden ones. Raises Refused."""
+        """All topics that are shown. Raises Refused."""
         return await self._topics.get(_ALL, LISTED_S)
 
     def forget_topics(self) -> None:
@@ -76,12 +80,22 @@ class Counts:
         return {group for listed in found.values() for group in listed}
 
     async def _read_topics(self, _: str) -> TopicTable:
-        found = await self._of_each(await self._brokers.masters(), topics.all_topics(), topics.topic_table)
-        table: TopicTable = {}
-        for broker, configs in found.items():
-            for name, config in configs.items():
-                table.setdefault(name, {})[broker] = config
-        return table
+        """Lets other calls run after each piece: thousands of topics take long."""
+        masters = await self._brokers.masters()
+        found = await self._of_each(masters, topics.all_topics(), topics.topic_pieces)
+        of_servers = [*masters, await self._brokers.cluster_name()]
+        table, refused = TopicTable(), None
+        for broker, pieces in found.items():
+            try:
+                for some in pieces:
+                    for name in names.shown_topics(some, of_servers):
+                        table.setdefault(name, {})[broker] = some[names.broker_topic(name)]
+                    await pause(0)
+            except RemotingError as error:
+                refused = refusal(error, Asked(broker))
+        if refused is not None and not table:
+            raise refused
+        return dict(sorted(table.items(), key=operator.itemgetter(0)))
 
     async def _read_ends(self, topic: str) -> dict[QueuePlace, Ends]:
         at = self._at.pop(topic, None) or await self._brokers.having(topic)

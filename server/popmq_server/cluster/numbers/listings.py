@@ -9,20 +9,19 @@
 All else of a group, such as what is in flight, RocketMQ does not know.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from popmq_remoting.errors import RemotingError
 from popmq_remoting.names import RETRY_V1, RETRY_V2, dead_letter_topic, pop_topic
 from popmq_remoting.requests import bodies, name_server
-from popmq_remoting.requests.topics import TopicConfig
 from popmq_server.cluster import layout, names
 from popmq_server.cluster.brokers import in_lanes
 from popmq_server.cluster.catalog.positions import Ends
-from popmq_server.cluster.catalog.topics import known_topic, queues_of
-from popmq_server.cluster.layout import Layout, QueuePlace
+from popmq_server.cluster.layout import QueuePlace
 from popmq_server.cluster.numbers.counts import LISTED_S, NAMED_S, Counts, GroupTable
 from popmq_server.cluster.numbers.disks import fullest
+from popmq_server.cluster.numbers.topic_rows import TopicRows, topic_numbers
 from popmq_server.cluster.popping.waits import Waits
 from popmq_server.cluster.pulling.retry_topics import RetryTopics
 from popmq_server.cluster.refusals import Asked, refusal
@@ -32,7 +31,7 @@ from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.numbers import GroupNumbers, Rows, StoreNumbers, TopicNumbers
 from popmq_server.errors import group_not_found, topic_not_found
 from popmq_server.values.message import RETRY_PREFIX
-from popmq_server.values.records import Group, Subscription, Topic
+from popmq_server.values.records import Group, Subscription
 
 
 class _Pair(NamedTuple):
@@ -50,6 +49,7 @@ class Listings:
         self._layouts, self._modes, self._retries, self._waits = shared.layouts, shared.modes, retries, waits
         self._counts = Counts(shared.brokers)
         self._kept = Remembered[str, dict[str, str]](self._read_kept)
+        self._rows = TopicRows(self._counts, self._kept)
         shared.topics.on_change = self._changed
 
     def _changed(self) -> None:
@@ -70,25 +70,17 @@ class Listings:
             if not ends:  # another gateway deleted it
                 self._topics.forget(query.name)
                 raise topic_not_found(query.name)
-            return Rows([_topic_numbers(topic.settings, await self._layouts.of(topic), ends)])
+            return Rows([topic_numbers(topic.settings, await self._layouts.of(topic), ends)])
         table = await self._counts.topics()
-        of_servers = [*await self._brokers.masters(), await self._brokers.cluster_name()]
-        page, after = _page(names.shown_topics(table, of_servers), query.after, query.rows_max)
+        self._rows.only(table)
+        page, after = _page([*table], query.after, query.rows_max)
         found: dict[str, TopicNumbers] = {}
 
         async def one(name: str) -> None:
-            found[name] = await self._listed(name, table[names.broker_topic(name)])
+            found[name] = await self._rows.row(name, table[name])
 
         await in_lanes(page, one)
         return Rows([found[name] for name in page], after)
-
-    async def _listed(self, name: str, configs: Mapping[str, TopicConfig]) -> TopicNumbers:
-        """The row of a topic in a list: its layout was read with all others, and a missing one is not written."""
-        topic = known_topic(name, configs.values())
-        kept = await self._kept.get(layout.namespace(topic.is_fifo), LISTED_S)
-        planned = layout.read_kept(kept.get(topic.broker_name, ""))
-        planned = planned.appended({broker: queues_of(config) for broker, config in configs.items()})
-        return _topic_numbers(topic.settings, planned, await self._counts.ends(topic.broker_name, LISTED_S, configs))
 
     async def _read_kept(self, namespace: str) -> dict[str, str]:
         """All layouts of a namespace, as texts."""
@@ -115,11 +107,11 @@ class Listings:
         if query.group:
             await self._groups.get(query.group)
         within_s = NAMED_S if query.topic or query.group else LISTED_S
-        read = await self._read_by(await self._named(query), within_s)
+        read, shown = await self._read_by(await self._named(query), within_s)
         if query.topic and query.group:
             pairs, after = [_Pair(query.topic, query.group)], ""
         else:
-            known = sorted(_Pair(topic, group) for group, table in read.items() for topic in _shown(table))
+            known = sorted(_Pair(topic, group) for group, listed in shown.items() for topic in listed)
             wanted = [pair for pair in known if query.topic in ("", pair.topic)]
             keys, after = _page([" ".join(pair) for pair in wanted], query.after, query.rows_max)
             pairs = [_Pair(*key.split(" ")) for key in keys]
@@ -140,15 +132,16 @@ class Listings:
             return [*every]
         return sorted({*map(names.shown, await self._counts.readers(names.broker_topic(query.topic)))} & {*every})
 
-    async def _read_by(self, groups: list[str], within_s: float) -> dict[str, GroupTable]:
-        """Where each group is in the topics that it has read."""
-        read: dict[str, GroupTable] = {}
+    async def _read_by(self, groups: list[str], within_s: float) -> tuple[dict[str, GroupTable], dict[str, list[str]]]:
+        """(where each group is in the topics that it has read, those of them that are shown)."""
+        read, shown = dict[str, GroupTable](), dict[str, list[str]]()
 
         async def one(group: str) -> None:
             read[group] = await self._counts.behind(names.broker_group(group), within_s)
+            shown[group] = _shown(read[group])
 
         await in_lanes(groups, one)
-        return read
+        return read, shown
 
     async def _group_numbers(self, pair: _Pair, read: GroupTable, within_s: float) -> GroupNumbers:
         topic, group = names.broker_topic(pair.topic), names.broker_group(pair.group)
@@ -231,17 +224,6 @@ def _page(rows: list[str], after: str, rows_max: int) -> tuple[list[str], str]:
 def _shown(topics: Iterable[str]) -> list[str]:
     """The topics of users, as PopMQ calls them, sorted."""
     return names.shown_topics(topics)
-
-
-def _topic_numbers(topic: Topic, planned: Layout, ends: Mapping[QueuePlace, Ends]) -> TopicNumbers:
-    """The numbers of a topic, without queues whose broker does not answer."""
-    numbered = sorted(
-        (number, *end)
-        for place, end in ends.items()
-        if (number := planned.number(place.broker, place.queue_id)) is not None
-    )
-    messages = sum(end.most - end.least for end in ends.values())
-    return TopicNumbers(topic._replace(queues=len(planned)), messages, numbered, None, None, None)
 
 
 def _brokers(places: Iterable[QueuePlace]) -> set[str]:

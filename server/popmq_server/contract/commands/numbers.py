@@ -264,7 +264,7 @@ class CommitNumbers(NamedTuple):
 
     `wrote`: whether it changed the store. `seconds`: the whole batch, fsync included. `late_ms`, `delayed_late_ms`: how
     late expired leases and delayed messages were. `given_up`: half messages that are no longer checked. `failures`: the
-    maintenance job of each piece that failed.
+    maintenance job of each piece that failed. `broken`: the invariant of each command or piece that met a broken one.
     """
 
     wrote: bool
@@ -275,6 +275,7 @@ class CommitNumbers(NamedTuple):
     given_up: int
     events: Sequence[EventNumbers]
     failures: Sequence[str] = ()
+    broken: Sequence[str] = ()
 
 
 class ClusterBroker(NamedTuple):

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from popmq_server.embedded.fsck import (
+    at_start,
     check_dead_letters,
     check_lite,
     check_log,
@@ -30,12 +31,14 @@ from popmq_server.embedded.fsck import (
     check_results,
     check_rows,
 )
+from popmq_server.embedded.invariants.broken import BrokenInvariant
 from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.rules.topics.chunk import IDX_HEAD
 from popmq_server.embedded.rules.topics.log import Log, located
 from popmq_server.embedded.state import loading
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.store.checkpoint import CheckPoint
+from popmq_server.embedded.store.datafile import last_commit
 from popmq_server.embedded.store.folder import data_file
 from popmq_server.embedded.store.keys import (
     DUE_KEY,
@@ -67,13 +70,14 @@ CHECK_MAP_BYTES = 1 << 30
 
 def check_folder(folder: pathlib.Path) -> list[str]:
     """Every broken invariant of the data folder of a stopped broker; writes nothing. Raises StartError: no store."""
-    data_file(folder)
+    data = data_file(folder)
     store = ReadOnlyStore(folder)
     try:
+        lost = [told] if (told := last_commit.missing(folder, data)) else []
         if broken := list(store.page_faults()):  # reading on would follow damaged pages
-            return broken
+            return lost + broken
         with reading(store) as kv:
-            return list(check(kv))
+            return lost + list(check(kv))
     finally:
         store.close()
 
@@ -98,9 +102,13 @@ def check(kv: Transaction) -> Iterator[str]:
         yield str(unreadable)
         return
     state.read_through(kv)
+    yield from (f"a start is refused: {finding.broken}" for finding in at_start.findings(kv, state))
     try:
         yield from _check_loaded(kv, state)
-    except RowReader.ERRORS as lost:  # a leased message is not in the store: the rest cannot be counted
+    except (
+        *RowReader.ERRORS,
+        BrokenInvariant,
+    ) as lost:  # a leased message is not in the store: the rest cannot be counted
         yield f"the check ends here: {lost}"
     finally:
         state.read_through(None)

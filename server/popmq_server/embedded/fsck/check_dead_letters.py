@@ -112,7 +112,7 @@ def _held(kv: Transaction, state: State, where: GroupTopic) -> set[tuple[int, in
     found: set[tuple[int, int]] = set()
     for ck in state.ck.values():
         if (ck.group_id, ck.topic_id) == where:
-            found |= {(run.queue, run.first + step) for run in ck.runs for step in range(run.length)}
+            found |= {(run.queue, offset) for run in ck.runs for offset in run.offsets}
     prefix = STAT_KEY.pack(*where)
     found |= {RQ_VALUE.unpack_from(value)[3:5] for _, value in kv.scan("rq", prefix)}
     waiting = ((FWAIT_VALUE.unpack_from(value)[3], FWAIT_KEY.unpack(key)[3]) for key, value in kv.scan("fwait", prefix))

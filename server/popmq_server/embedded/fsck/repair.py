@@ -19,14 +19,16 @@ import sys
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
+from popmq_server.embedded.fsck import at_start
 from popmq_server.embedded.fsck.check import CHECK_MAP_BYTES, check
 from popmq_server.embedded.fsck.repair_journal import add_journal, put_aside
+from popmq_server.embedded.invariants.broken import BrokenInvariant, BrokenStore
 from popmq_server.embedded.state import loading
 from popmq_server.embedded.state.rows import LITE_NAME
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.store import keys
 from popmq_server.embedded.store.checkpoint import decode
-from popmq_server.embedded.store.datafile import checksums
+from popmq_server.embedded.store.datafile import checksums, last_commit
 from popmq_server.embedded.store.datafile.own_files import foreign
 from popmq_server.embedded.store.datafile.walk import rescue
 from popmq_server.embedded.store.folder import (
@@ -70,6 +72,8 @@ _MAP_FACTOR, _MAP_MARGIN = 2, CHECK_MAP_BYTES
 _LATER_FORMATS_MAX = 255
 #: Databases of which every store in use has a row.
 _FIRST = ("meta", "topic", "group", "name")
+#: How often the rows that a start compares are looked at again after a repair of some of them.
+_ROUNDS_MAX = 5
 #: Rows that are kept although several bits are wrong: without them more would be lost than is damaged.
 _KEPT = frozenset({"meta", "topic", "group", "queue", "poff", "stat", "tstat", "cq", "due"})
 
@@ -95,7 +99,8 @@ def repair_folder(folder: pathlib.Path) -> Repaired:
     try:
         shutil.rmtree(beside, ignore_errors=True)
         try:
-            told = list(_rebuild(data, beside))
+            lost = last_commit.missing(folder, data)
+            told = [*([lost] if lost else []), *_rebuild(data, beside)]
         except (MapFull, DiskFault, CommitFailed, OSError) as error:
             why = refused_by_system(error)[1] or repr(error)
             raise StartError(f"the new store cannot be written, {DATA_FILE} is as it was: {why}") from error
@@ -144,6 +149,7 @@ def _rebuild(data: pathlib.Path, beside: pathlib.Path) -> Iterator[str]:
         yield from _mend_unreadable_rows(store)
         yield from _mend_names(store)
         yield from _drop_lost_schedules(store)
+        yield from _mend_invariants(store)
         with reading(store) as kv:
             yield from check(kv)
         with open(beside / DATA_FILE, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW)) as file:
@@ -227,7 +233,7 @@ def _drop_unreadable_checkpoints(store: Store) -> Iterator[str]:
 def _is_checkpoint(key: bytes, value: memoryview) -> bool:
     try:
         decode(U64.unpack(key)[0], value)
-    except RowReader.ERRORS:
+    except (*RowReader.ERRORS, BrokenInvariant):
         return False
     return True
 
@@ -256,8 +262,44 @@ def _mend_unreadable_rows(store: Store) -> Iterator[str]:
             if not row.key:
                 raise
             yield from _mend_or_drop(store, row)
+        except BrokenStore as found:
+            yield from _mend_lease(store, found.broken)
         else:
             return
+
+
+def _mend_lease(store: Store, broken: BrokenInvariant) -> Iterator[str]:
+    """Mends a row of `due` that breaks an invariant, or drops it, and its CheckPoint if that has no other lease."""
+    if broken.row is None or broken.row[0] != "due":
+        raise BrokenStore(broken)
+    key, kv = broken.row[1], store.begin()
+    mended, ck_id = at_start.mended_lease(kv, key), DUE_KEY.unpack(key)[1]
+    kv.delete("due", key)
+    if mended is not None:
+        kv.put("due", *mended)
+    elif all(DUE_KEY.unpack(other)[1] != ck_id for other in kv.scan_keys("due")):
+        kv.delete("ck", U64.pack(ck_id))
+    kv.commit()
+    yield f"mended a lease: {broken}"
+
+
+def _mend_invariants(store: Store) -> Iterator[str]:
+    """Mends the rows that a start compares with others. A mended one may show another, so some rounds are allowed."""
+    for _ in range(_ROUNDS_MAX):
+        state = State()
+        with reading(store) as kv:
+            loading.load(state, kv)
+            found = list(at_start.findings(kv, state))
+        if not found:
+            return
+        for finding in found:
+            kv = store.begin()
+            if finding.mended is None:
+                kv.delete(*finding.row)
+            else:
+                kv.put(*finding.row, finding.mended)
+            kv.commit()
+            yield f"{'dropped' if finding.mended is None else 'mended'} a row: {finding.broken}"
 
 
 def _mend_names(store: Store) -> Iterator[str]:

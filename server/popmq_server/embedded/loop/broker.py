@@ -43,9 +43,7 @@ from popmq_server.contract.commands import (
 from popmq_server.contract.commands.numbers import (
     ClientNumbers,
     ClusterBrokers,
-    CommitNumbers,
     EngineInfo,
-    EventNumbers,
     GroupNumbers,
     Rows,
     StoreNumbers,
@@ -54,6 +52,7 @@ from popmq_server.contract.commands.queries import Listing
 from popmq_server.contract.commands.sessions import ClientAnswer
 from popmq_server.contract.engine import RoomForAnswers
 from popmq_server.contract.operations import A, Command, Handled, Operation, Query
+from popmq_server.embedded.invariants.listed import BY_NAME
 from popmq_server.embedded.loop import listings
 from popmq_server.embedded.loop.afterwards import AFTERWARDS
 from popmq_server.embedded.loop.backup_stream import backup
@@ -70,7 +69,7 @@ from popmq_server.embedded.operations import CountChecks, Listen, StoreState, To
 from popmq_server.embedded.rules.lite import lite_pop
 from popmq_server.embedded.store.store import Store
 from popmq_server.embedded.writer.admitted import Admitted
-from popmq_server.embedded.writer.batch import READS, Committed, answer_bytes
+from popmq_server.embedded.writer.batch import READS, Committed, answer_bytes, numbers_of
 from popmq_server.embedded.writer.core import BY_CORE, BY_WRITER, Core
 from popmq_server.embedded.writer.writer import Writer
 from popmq_server.errors import Refused, client_not_found
@@ -115,7 +114,7 @@ class EmbeddedEngine(InPieces):
         store = Store(options.data, limit, sync, named=named, note_faults=note_faults, journaled=journaled)
         super().__init__(store)
         self._core = Core(store, clock)
-        metrics.watch_jobs(job.name for job in self._core.timetable.jobs)
+        metrics.watch_failures((job.name for job in self._core.timetable.jobs), BY_NAME)
         #: Pops of all queues: a commit wakes one per group.
         self.waiters = Waiters(clock, wake_all=False)
         #: Pops of specific queues, and WaitAvailable: a commit wakes all of them, and each checks for itself.
@@ -138,12 +137,12 @@ class EmbeddedEngine(InPieces):
 
     def _deliver(self, tickets: list[Ticket], committed: Committed) -> None:
         """Called on the writer thread; schedules one loop callback for the whole commit."""
-        self.metrics.committed(_numbers_of(committed))
+        self.metrics.committed(numbers_of(committed))
         self._loop.call_soon_threadsafe(self._answer, tickets, committed)
 
     def _delivered_here(self, tickets: list[Ticket], committed: Committed) -> None:
         """Called on the event loop's thread, for a command that ran there."""
-        self.metrics.committed(_numbers_of(committed))
+        self.metrics.committed(numbers_of(committed))
         self._answer(tickets, committed)
 
     def _answer(self, tickets: list[Ticket], committed: Committed) -> None:
@@ -438,14 +437,6 @@ class EmbeddedEngine(InPieces):
         self._unsubscribe()
         await asyncio.to_thread(self._writer.stop)
         self._core.close()
-
-
-def _numbers_of(committed: Committed) -> CommitNumbers:
-    timed = committed.timed
-    events = [EventNumbers(event.kind, event.group, event.topic, event.messages) for event in committed.events]
-    count = len(committed.results)
-    late = timed.late_ms, timed.released_late_ms, len(timed.given_up)
-    return CommitNumbers(committed.wrote, count, committed.seconds, *late, events, committed.failures)
 
 
 def _with_handles(leased: Leased, handles: bool) -> Popped:

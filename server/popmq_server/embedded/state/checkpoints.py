@@ -15,9 +15,10 @@ import operator
 import struct
 from collections.abc import Callable, Iterator
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.store import checkpoint
 from popmq_server.embedded.store.checkpoint import CheckPoint, Lease
-from popmq_server.embedded.store.keys import DUE_KEY, SUB_OWNER, U64
+from popmq_server.embedded.store.keys import DUE_KEY, NEVER, SUB_OWNER, U64
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.embedded.store.sharded import Sharded
 from popmq_server.embedded.store.table import Item, StoredTable
@@ -97,6 +98,11 @@ class LeaseTable(StoredTable[tuple[int, int], Lease]):
         """Number of committed leases, keys of owners included."""
         return len(self._whole) + len(self._split)
 
+    def checkpoints(self) -> int:
+        """Number of CheckPoints with a committed lease."""
+        apart = {ck_id for ck_id, sub in self._split if sub != SUB_OWNER}
+        return len(self._whole) + sum(1 for ck_id in apart if ck_id not in self._whole)
+
     def load_keys(self, kv: Transaction) -> list[tuple[int, int]]:
         """The scan at start; returns the keys with a sub other than 0.
 
@@ -137,16 +143,34 @@ class LeaseTable(StoredTable[tuple[int, int], Lease]):
             return None
         if key[1] == SUB_OWNER:
             return Lease(due_ms, 0)
-        return self._read(kv, key, due_ms, 0 if key[1] else self._cks[key[0]].members)
+        if (ck := self._cks.get(key[0])) is None:
+            broken("lease_has_checkpoint", ("due", DUE_KEY.pack(due_ms, *key)), checkpoint=key[0])
+        return self._read(kv, key, due_ms, ck)
 
     def whole(self, kv: Transaction, ck: CheckPoint) -> Lease | None:
         """The committed lease of the members that were not split off (sub 0): for the scan at start."""
         due_ms = self._whole.get(ck.ck_id)
-        return None if due_ms is None else self._read(kv, (ck.ck_id, 0), due_ms, ck.members)
+        return None if due_ms is None else self._read(kv, (ck.ck_id, 0), due_ms, ck)
 
-    def _read(self, kv: Transaction, key: tuple[int, int], due_ms: int, members: int) -> Lease | None:
-        raw = kv.get("due", DUE_KEY.pack(due_ms, *key))
-        return None if raw is None else checkpoint.decode_lease(due_ms, key[1], raw, members)
+    def _read(self, kv: Transaction, key: tuple[int, int], due_ms: int, ck: CheckPoint) -> Lease | None:
+        raw = kv.get("due", packed := DUE_KEY.pack(due_ms, *key))
+        if raw is None:
+            return None
+        row, sub, members = ("due", packed), key[1], ck.members
+        if not sub and len(raw) < (4 * ((members + 7) // 8) + U64.size if due_ms == NEVER else (members + 7) // 8):
+            broken("lease_row_whole", row, bytes=len(raw), members=members)
+        if sub > members:
+            broken("lease_part_of_a_member", row, part=sub, members=members)
+        lease = checkpoint.decode_lease(due_ms, sub, raw, members)
+        if not 0 <= lease.undone < 1 << members:
+            broken("lease_inside_members", row, undone=lease.undone, members=members)
+        if (due_ms == NEVER) != (ck.owner_id > 0):
+            broken("lease_deadline_of_owner", row, owner=ck.owner_id)
+        if not lease.undone and not ck.owner_id:
+            broken("lease_holds_something", row)
+        if ck.owner_id:
+            check_owned(lease, ck, row)
+        return lease
 
     def stored_keys(self) -> Iterator[tuple[int, int]]:
         yield from ((ck_id, 0) for ck_id in self._whole)
@@ -183,6 +207,16 @@ class LeaseTable(StoredTable[tuple[int, int], Lease]):
             else:
                 table[name] = value.due_ms
         super().merge()
+
+
+def check_owned(lease: Lease, ck: CheckPoint, row: tuple[str, bytes] | None = None) -> None:
+    """Compares the released and torn members of an owner's CheckPoint with the others."""
+    if lease.released & ~lease.undone:
+        broken("released_not_done", row, checkpoint=ck.ck_id, released=lease.released, undone=lease.undone)
+    if lease.torn & lease.undone:
+        broken("torn_no_longer_held", row, checkpoint=ck.ck_id, torn=lease.torn, undone=lease.undone)
+    if lease.released & ~lease.released_at:
+        broken("released_has_a_place", row, checkpoint=ck.ck_id, released=lease.released, placed=lease.released_at)
 
 
 def _check_ascending(keys: list[bytes]) -> None:

@@ -119,6 +119,9 @@ class Job(abc.ABC):
 
     #: For logs and the metric of failures.
     name: str
+    #: The databases of which a row, when it is written, can change what `next_ms` returns. Besides, only a piece of the
+    #: job, its failure, and the time at which it is due do. None: something else does, and each commit asks.
+    moved_by: frozenset[str] | None = None
 
     def __init__(self) -> None:
         #: Until when, by item; None for the whole job.

@@ -12,12 +12,14 @@ loading.py counts the same at start.
 from collections.abc import Iterable
 from typing import Any
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.state.all_tables import AllTables
+from popmq_server.embedded.state.checkpoints import check_owned
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store import checkpoint, sorted_numbers
-from popmq_server.embedded.store.checkpoint import BACKOFF, CheckPoint, Lease, Run
-from popmq_server.embedded.store.keys import SUB_OWNER
+from popmq_server.embedded.store.checkpoint import BACKOFF, FIFO, CheckPoint, Lease, Run
+from popmq_server.embedded.store.keys import NEVER, SUB_OWNER
 from popmq_server.values.handles import nonce
 from popmq_server.values.ids import GroupId, GroupTopic, TopicId
 from popmq_server.values.records import IN_FLIGHT_MAX, HeldNumbers
@@ -39,7 +41,7 @@ def new_checkpoint(
     **more: Any,
 ) -> CheckPoint:
     """Makes a CheckPoint with an id and a nonce of its own; `begin` stores it. `more`: its other fields."""
-    return CheckPoint(
+    ck = CheckPoint(
         ck_id=tx.next("ck_id"),
         group_id=where[0],
         topic_id=where[1],
@@ -51,11 +53,35 @@ def new_checkpoint(
         chunks=tuple(chunks),
         **more,
     )
+    if members < 1:
+        broken("checkpoint_has_members", members=members)
+    left = members
+    for run in ck.runs:
+        left -= run.length
+        if run.length < 1:
+            broken("checkpoint_runs_filled", first=run.first)
+        if run.attempts < 0:
+            broken("attempts_counted", first=run.first, attempts=run.attempts)
+    if left:
+        broken("checkpoint_counts_its_runs", members=members, more=left)
+    if not ck.chunks or ck.chunks[0][0]:
+        broken("checkpoint_chunks_begin", chunks=ck.chunks[:1])
+    if ck.chunks[-1][0] >= members:
+        broken("checkpoint_chunks_inside", chunk=ck.chunks[-1], members=members)
+    if ck.message_groups and len(ck.message_groups) != members:
+        broken("checkpoint_message_groups", members=members, message_groups=len(ck.message_groups))
+    if ck.fair_keys and len(ck.fair_keys) != members:
+        broken("checkpoint_fair_keys", members=members, fair_keys=len(ck.fair_keys))
+    return ck
 
 
 def begin(tx: Tx, ck: CheckPoint, due_ms: int) -> None:
     """Stores a CheckPoint, with all of its members under one lease."""
     state, bits = tx.state, ck.all_bits
+    if due_ms <= tx.now_ms:
+        broken("lease_ends_later", due_ms=due_ms, now_ms=tx.now_ms)
+    if ck.owner_id and ck.kind == BACKOFF:
+        broken("checkpoint_of_owner_never_in_backoff", owner=ck.owner_id)
     state.ck[ck.ck_id] = ck
     set_part(tx, ck, 0, Lease(due_ms, bits))
     hold(tx, ck, bits, 1)
@@ -67,6 +93,8 @@ def begin(tx: Tx, ck: CheckPoint, due_ms: int) -> None:
 
 def end(tx: Tx, ck: CheckPoint, sub: int, part: Lease, bits: int) -> int:
     """Members leave their part of the lease, and the last one removes the part; returns the members that stay."""
+    if bits & ~part.undone:
+        broken("lease_holds_what_leaves", checkpoint=ck.ck_id, part=sub, undone=part.undone, leaving=bits)
     left = part.undone & ~bits
     set_part(tx, ck, sub, part._replace(undone=left) if left else None)
     hold(tx, ck, bits, -1)
@@ -84,18 +112,35 @@ def set_part(tx: Tx, ck: CheckPoint, sub: int, part: Lease | None) -> None:
     if (blocked := state.dead_blocked.get(key)) is not None:
         note_dead_blocked(tx, ck, sub, blocked & part.undone if part and part.due_ms <= tx.now_ms else 0)
     if part is not None:
+        _check_part(ck, sub, part)
         state.leases[key] = part
         if sub and not had:
             state.subs[ck.ck_id] = state.subs.get(ck.ck_id, 1) + 1
     elif had:
         state.leases.pop(key)
         left = state.subs.get(ck.ck_id, 1) - 1
+        if left < 0:
+            broken("lease_parts_counted", checkpoint=ck.ck_id, left=left)
         if left > 1:
             state.subs[ck.ck_id] = left
         elif left:
             state.subs.pop(ck.ck_id)
         else:
             _drop(tx, ck)
+
+
+def _check_part(ck: CheckPoint, sub: int, part: Lease) -> None:
+    """Compares a part that is about to be stored with its CheckPoint; LeaseTable does it again for what it reads."""
+    if not 0 <= part.undone < 1 << ck.members:
+        broken("lease_inside_members", checkpoint=ck.ck_id, undone=part.undone, members=ck.members)
+    if sub and part.undone != 1 << sub - 1:
+        broken("lease_part_of_a_member", checkpoint=ck.ck_id, part=sub, undone=part.undone)
+    if (part.due_ms == NEVER) != (ck.owner_id > 0):
+        broken("lease_deadline_of_owner", checkpoint=ck.ck_id, owner=ck.owner_id, due_ms=part.due_ms)
+    if ck.owner_id:
+        check_owned(part, ck)
+    elif not part.undone:
+        broken("lease_holds_something", checkpoint=ck.ck_id, part=sub)
 
 
 def _drop(tx: Tx, ck: CheckPoint) -> None:
@@ -152,7 +197,10 @@ def note_dead_blocked(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
         state.dead_blocked.pop(key)
     for topic_id in filter(None, (ck.topic_id, state.parent_of(ck.topic_id))):
         where = (ck.group_id, topic_id)
-        if left := state.dead_blocked_count.get(where, 0) + change:
+        left = state.dead_blocked_count.get(where, 0) + change
+        if left < 0:
+            broken("dead_blocked_counted", where=where, left=left)
+        if left:
             state.dead_blocked_count[where] = left
         else:
             state.dead_blocked_count.pop(where)
@@ -170,7 +218,10 @@ def forget_owner(tx: Tx, owner_id: int) -> None:
 
 def loosen(tx: Tx, owner_id: int, count: int) -> None:
     """Adds to the number of an owner's members in the retry topic, tied to their CheckPoint."""
-    tx.state.loose[owner_id] = tx.state.loose.get(owner_id, 0) + count
+    left = tx.state.loose.get(owner_id, 0) + count
+    if left < 0:
+        broken("owner_loose_counted", owner=owner_id, left=left)
+    tx.state.loose[owner_id] = left
 
 
 def hold(tx: Tx, ck: CheckPoint, bits: int, sign: int) -> None:
@@ -189,12 +240,14 @@ def hold(tx: Tx, ck: CheckPoint, bits: int, sign: int) -> None:
         _count_client(tx, (ck.group_id, ck.client), moved)
     poppable = False
     if ck.owner_id:
-        state.owned[ck.owner_id] = state.owned.get(ck.owner_id, 0) + moved
+        _count_owned(state, ck.owner_id, moved)
     elif ck.kind != BACKOFF:
         group = state.groups.get(ck.group_id)
         limit = group.in_flight_max if group else IN_FLIGHT_MAX
         for queue, count in queues.items():
             before = state.in_flight.get((*where, queue), 0)
+            if before + sign * count < 0:
+                broken("queue_leases_counted", where=where, queue=queue, before=before, ended=count)
             state.in_flight[(*where, queue)] = before + sign * count
             poppable |= sign < 0 and before >= limit
     if message_groups:
@@ -206,40 +259,59 @@ def hold(tx: Tx, ck: CheckPoint, bits: int, sign: int) -> None:
         tx.wake(*where)
 
 
+def _count_owned(state: State, owner_id: int, moved: int) -> None:
+    """Updates the number of messages that an owner holds."""
+    owned = state.owned.get(owner_id, 0) + moved
+    if owned < 0:
+        broken("owner_leases_counted", owner=owner_id, left=owned)
+    state.owned[owner_id] = owned
+
+
 def _hold_chunks(state: State, levels: Iterable[GroupTopic], chunks: dict[int, int], sign: int) -> None:
     """Updates the numbers of leased messages by chunk, for retention and the age of the oldest lease."""
     for chunk, count in chunks.items():
         state.searched.discard(chunk)
         left = state.pins.get(chunk, 0) + sign * count
+        if left < 0:
+            broken("chunk_leases_counted", chunk=chunk, left=left)
         if left:
             state.pins[chunk] = left
         else:  # entries of zero would pile up
             state.pins.pop(chunk)
-        for level in levels:
-            _shift_group_pins(state, level, chunk, sign * count)
+    for level in levels:
+        _shift_group_pins(state, level, chunks, sign)
 
 
-def _shift_group_pins(state: AllTables, where: GroupTopic, chunk: int, count: int) -> None:
-    """Adds `count` (may be negative) to the leased messages of a group in a chunk.
+def _shift_group_pins(state: AllTables, where: GroupTopic, chunks: dict[int, int], sign: int) -> None:
+    """Adds to the leased messages of a group by chunk, or with sign -1 takes them away.
 
     Positions in the log increase with the store time, so the lowest chunk is the oldest. The sorted chunks of a group
-    are kept in spans: a tuple is copied only when a chunk gets its first or loses its last leased message of the group.
+    are kept in spans: a tuple is copied only when chunks get their first or lose their last leased message of a group.
     """
-    key = (*where, chunk)
-    before = state.group_pins.get(key, 0)
-    if before + count:
-        state.group_pins[key] = before + count
-    else:
-        state.group_pins.pop(key)
-    if not before:
-        sorted_numbers.add(state.span_chunks, state.spans, where, chunk, CHUNK_BITS)
-    elif not before + count:
-        sorted_numbers.remove(state.span_chunks, state.spans, where, chunk, CHUNK_BITS)
+    turned = list[int]()
+    for chunk, count in chunks.items():
+        key = (*where, chunk)
+        before = state.group_pins.get(key, 0)
+        after = before + sign * count
+        if after < 0:
+            broken("group_chunk_leases_counted", where=where, chunk=chunk, before=before, change=sign * count)
+        if after:
+            state.group_pins[key] = after
+        else:
+            state.group_pins.pop(key)
+        if not before or not after:
+            turned.append(chunk)
+    if turned:
+        change = sorted_numbers.add_all if sign > 0 else sorted_numbers.remove_all
+        change(state.span_chunks, state.spans, where, turned, CHUNK_BITS)
 
 
 def _count_client(tx: Tx, key: tuple[int, str], moved: int) -> None:
     """Updates the number of messages leased to one client of a group; drops an entry of zero, as clients leave."""
-    if left := tx.state.clients.get(key, 0) + moved:
+    left = tx.state.clients.get(key, 0) + moved
+    if left < 0:
+        broken("client_leases_counted", group=key[0], left=left)
+    if left:
         tx.state.clients[key] = left
     else:
         tx.state.clients.pop(key)
@@ -253,6 +325,12 @@ def _lock(tx: Tx, ck: CheckPoint, message_groups: dict[bytes, int], sign: int) -
         key = (group_id, topic_id, message_group)
         before = locks.get(key)
         left = sign * count + (before[0] if before else 0)
+        if left < 0:
+            broken("message_group_leases_counted", group=group_id, topic=topic_id, left=left)
+        if before and sign > 0 and before[1:] != (ck.owner_id, ck.part):
+            broken("message_group_has_one_reader", group=group_id, topic=topic_id, before=before, owner=ck.owner_id)
+        if before and sign > 0 and ck.kind == FIFO and not ck.owner_id:
+            broken("message_group_was_free", group=group_id, topic=topic_id, before=before)
         if left:
             locks[key] = (left, ck.owner_id, ck.part)
         else:
@@ -267,7 +345,10 @@ def _hold_keys(state: State, ck: CheckPoint, bits: int, sign: int) -> bool:
     index = state.fair_indexes.get(where) if sign < 0 else None
     freed = False
     for key, count in ck.by_fair_key(bits).items():
-        if left := state.key_leases.get((*where, key), 0) + sign * count:
+        left = state.key_leases.get((*where, key), 0) + sign * count
+        if left < 0:
+            broken("fair_key_leases_counted", where=where, left=left)
+        if left:
             state.key_leases[(*where, key)] = left
         else:
             state.key_leases.pop((*where, key))
@@ -279,9 +360,15 @@ def shifted(held: HeldNumbers, kind: int, owner_id: int, count: int) -> HeldNumb
     """`held` plus `count` (may be negative) members of a CheckPoint."""
     ordinary, owned, backoff = held
     if owner_id:
+        if owned + count < 0:
+            broken("owned_counted", before=owned, change=count)
         return HeldNumbers(ordinary, owned + count, backoff)
     if kind == BACKOFF:
+        if backoff + count < 0:
+            broken("backoff_counted", before=backoff, change=count)
         return HeldNumbers(ordinary, owned, backoff + count)
+    if ordinary + count < 0:
+        broken("leased_counted", before=ordinary, change=count)
     return HeldNumbers(ordinary + count, owned, backoff)
 
 
@@ -291,7 +378,7 @@ def attempt_key(group_id: int, topic_id: int, client: str, attempt_id: str) -> i
     A hash takes less memory than the texts: each lease of the SDK has a key. It covers the texts as stored, so the scan
     at start does not parse them.
     """
-    return hash((group_id, topic_id, checkpoint.texts_of(attempt_id, client)))
+    return hash((group_id, topic_id, checkpoint.texts_of(attempt_id, client, "")))
 
 
 def tried(state: State, group_id: GroupId, topic_id: TopicId, client: str, attempt_id: str) -> CheckPoint | None:

@@ -9,6 +9,7 @@ import operator
 from collections import Counter, defaultdict
 from typing import TypeVar
 
+from popmq_server.embedded.invariants.broken import BrokenInvariant, BrokenStore
 from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.all_tables import AllTables
 from popmq_server.embedded.state.checkpoints import BATCH
@@ -48,6 +49,8 @@ def load(state: State, tx: Transaction) -> None:
     reader = RowReader(tx)
     try:
         _load(state, tx, reader)
+    except BrokenInvariant as broken:
+        raise BrokenStore(broken) from broken
     except RowReader.ERRORS as error:
         raise reader.unreadable(error) from error
 

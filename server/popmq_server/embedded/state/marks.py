@@ -18,6 +18,7 @@ See docs/decisions/0014-retention-marks.md.
 import itertools
 from collections.abc import Iterator
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.store.keys import (
     CQ_ENTRY,
     CQ_KEY,
@@ -48,6 +49,8 @@ def put(kv: Transaction, topic_id: int, now_ms: int, position: int) -> None:
     key = TOPIC_AT.pack(topic_id, now_ms)
     for ahead in list(kv.scan_keys("mark", U32.pack(topic_id), key)):
         kv.delete("mark", ahead)
+    if (before := last(kv, topic_id)[1]) > position:
+        broken("marks_ascend", topic=topic_id, position=position, before=before)
     kv.put("mark", key, U64.pack(position))
 
 

@@ -15,6 +15,7 @@ walks those of others. A LITE topic has one message group for each lite topic: t
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.state.all_tables import AllTables
 from popmq_server.embedded.store import sorted_numbers
 from popmq_server.embedded.store.table import Table, Undo
@@ -135,16 +136,22 @@ def count_waiting(state: AllTables, key: MessageGroup, count: int, *, tied: bool
 
     `tied`: to an owner's CheckPoint. `stop`: its (offset, reason) if it stops the message group.
     """
-    _add(state.waiting, key, count)
+    if (left := _add(state.waiting, key, count)) < 0:
+        broken("message_group_waiting_counted", group=key[0], topic=key[1], left=left)
     if tied:
-        _add(state.tied, key, count)
+        _add_tied(state, key, count)
     if stop is not None:
         _note_stop(state, key, stop, count)
 
 
 def untie(state: AllTables, key: MessageGroup) -> None:
     """Counts a waiting entry that is no longer tied to an owner's CheckPoint."""
-    _add(state.tied, key, -1)
+    _add_tied(state, key, -1)
+
+
+def _add_tied(state: AllTables, key: MessageGroup, count: int) -> None:
+    if (left := _add(state.tied, key, count)) < 0:
+        broken("message_group_tied_counted", group=key[0], topic=key[1], left=left)
 
 
 def _note_stop(state: AllTables, key: MessageGroup, stop: tuple[int, str], count: int) -> None:
@@ -153,6 +160,8 @@ def _note_stop(state: AllTables, key: MessageGroup, stop: tuple[int, str], count
     left = tuple(one for one in before if one[0] != stop[0])
     if count > 0:
         left = tuple(sorted((*left, stop)))
+    elif left == before:
+        broken("stop_was_noted", group=key[0], topic=key[1], offset=stop[0])
     if bool(left) != bool(before):
         _sort_stopped(state, key, bool(left))
     if left:
@@ -161,13 +170,14 @@ def _note_stop(state: AllTables, key: MessageGroup, stop: tuple[int, str], count
         state.stopped.pop(key)
 
 
-def _add(table: Table[MessageGroup, int], key: MessageGroup, count: int) -> None:
-    """Moves a count; removes the entry at zero."""
+def _add(table: Table[MessageGroup, int], key: MessageGroup, count: int) -> int:
+    """Moves a count; removes the entry at zero. Returns the new count."""
     left = table.get(key, 0) + count
     if left:
         table[key] = left
     else:
         table.pop(key)
+    return left
 
 
 def forget_message_group(state: AllTables, key: MessageGroup) -> None:
@@ -188,6 +198,8 @@ def _sort_stopped(state: AllTables, key: MessageGroup, stopped: bool) -> None:
     where, number = _sorted_as(state, key)
     table = state.stopped_numbers, state.stopped_spans, where, number, _bits(state, where)
     count = state.stopped_count.get(where, 0) + (1 if stopped else -1)
+    if count < 0:
+        broken("stopped_groups_counted", where=where, left=count)
     if stopped:
         sorted_numbers.add(*table)
     else:

@@ -161,9 +161,8 @@ def entries_bytes(count: int, reason: str = "") -> int:
     return count * (ENTRY_BYTES + 2 * value_bytes(len(reason.encode())))
 
 
-def unlimited() -> Room:
-    """A Room without limits, for transactions before `Space.room`, and without a Space."""
-    return Room((_PLENTY,) * 4, (0,) * 4, lambda: NoRoom("the store is full"))
+#: The Room of transactions before `Space.room`, and without a Space: no check finds too little in it.
+UNLIMITED = Room((_PLENTY,) * 4, (0,) * 4, lambda: NoRoom("the store is full"))
 
 
 @functools.lru_cache(maxsize=16)
@@ -187,19 +186,25 @@ class Space:
         self._turn = 0
         self._seen = 0.0
         self._was_short = False
-        self._room = unlimited()
+        self._room = UNLIMITED
         self._fill = Fill(0, 0, 0, 0)  # before the first measurement: as if full
+        #: Whether the last measurement found so much room that no transaction has to be counted before the next one.
+        self._ample = False
         #: When the log last said that sends are refused; None: the last line said that they are accepted.
         self._warned: float | None = None
 
     @property
     def tight(self) -> bool:
         """Whether the last measurement found no room for GROW: each batch then runs in parts."""
+        if self._ample:
+            return False
         return self._fill.free < self._leaves()[GROW] or self._fill.disk_free < DISK_FREE_GROW
 
     @property
     def recovers(self) -> bool:
         """Whether room is short, and an extra commit would make enough pending pages reusable."""
+        if self._ample:
+            return False
         fill, map_bytes = self._fill, self._store.map_bytes
         if self.tight or self._was_short:
             return fill.pending >= PENDING_MIN * self._store.page_bytes
@@ -219,6 +224,9 @@ class Space:
         Measures first if the last measurement is old.
         """
         fill = self._look(kv)
+        if self._ample and not shut and self._warned is None:  # as most of the time
+            self._room, self._was_short = UNLIMITED, False
+            return UNLIMITED
         self._was_short = self._room.short
         store, grow, pop, move = self._leaves()
         if shut or fill.disk_free < DISK_FREE_STORE:
@@ -267,7 +275,7 @@ class Space:
     def look_again(self) -> None:
         """Discards the last measurement: the map has another size, or a commit found less room than was measured."""
         self._turn = 0
-        self._fill = Fill(0, 0, 0, 0)
+        self._fill, self._ample = Fill(0, 0, 0, 0), False
 
     def _leaves(self) -> tuple[int, int, int, int]:
         return _floors(self._store.map_bytes, self._store.page_bytes)
@@ -275,12 +283,12 @@ class Space:
     def _look(self, kv: Transaction) -> Fill:
         """The last measurement, or a new one if it is old or space is scarce. It may be some batches old."""
         self._turn -= 1
-        stale = self._turn < 0 or stopwatch() - self._seen > LOOK_S
-        scarce = self._fill.free - PLENTY_BYTES < self._leaves()[STORE] or self._fill.disk_free < 2 * DISK_FREE_STORE
-        if stale or scarce:
+        if not self._ample or self._turn < 0 or stopwatch() - self._seen > LOOK_S:
             self._turn, self._seen = LOOK_EVERY, stopwatch()
-            self._fill = self._measured(kv)
-            self._store.reserve.fill(self._fill.disk_free, DISK_FREE_STORE)
+            self._fill = fill = self._measured(kv)
+            self._store.reserve.fill(fill.disk_free, DISK_FREE_STORE)
+            above = fill.free - PLENTY_BYTES > self._leaves()[STORE]
+            self._ample = above and fill.disk_free >= 2 * DISK_FREE_STORE
         return self._fill
 
     def _measured(self, kv: Transaction) -> Fill:

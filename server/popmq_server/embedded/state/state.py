@@ -63,8 +63,8 @@ class State(AllTables):
         #: How to undo changes of what is no table.
         self.undo = Undo()
         #: The tables in the order of their flush; and all that a transaction changes in memory.
-        self.flushed = self.tables.with_layers()
-        self.transactional: list[Table[Any, Any] | Undo] = [self.undo, *self.flushed]
+        self.flushed = self.tables.with_rows()
+        self.transactional: list[Table[Any, Any] | Undo] = [self.undo, *self.tables.with_layers()]
         self.ready_groups = ReadyGroups(self.waiting, self.locks, self.stopped, self.undo)
         self.watches = Watches(self.watched_id, self.deliverable, self.undo)
         #: The earliest next occurrence of all schedules; 0: there is none. Not a table, since every commit reads it.

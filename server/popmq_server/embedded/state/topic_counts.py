@@ -7,6 +7,7 @@ lites        T → its lite topics and their messages
 
 from collections.abc import Mapping
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.state.tx import Tx, added
 from popmq_server.values.ids import TopicId
@@ -18,7 +19,17 @@ _NAMES = ("delayed", "half")
 def add(tx: Tx, topic_id: int, **changes: int) -> TopicId:
     """Adds to counters of a topic; for a lite topic also to those of its parent. Returns that one's id, or 0."""
     state = tx.state
-    state.topic_stat[topic_id] = added(state.topic_stat.get(topic_id, TopicStat()), changes)
+    now = state.topic_stat[topic_id] = added(state.topic_stat.get(topic_id, TopicStat()), changes)
+    if now.bytes < 0:
+        broken("topic_bytes_counted", topic=topic_id, left=now.bytes)
+    if now.delayed < 0:
+        broken("delayed_counted", topic=topic_id, left=now.delayed)
+    if now.half < 0:
+        broken("half_counted", topic=topic_id, left=now.half)
+    if now.redriven < 0:
+        broken("redriven_counted", topic=topic_id, left=now.redriven)
+    if now.abandoned < 0:
+        broken("abandoned_counted", topic=topic_id, left=now.abandoned)
     if parent := state.parent_of(topic_id):
         add(tx, parent, **changes)
     elif ("delayed" in changes or "half" in changes) and topic_id in state.topics:
@@ -30,7 +41,11 @@ def add_lites(tx: Tx, parent_id: int, topics: int, messages: int) -> None:
     """Adds to the sums of a topic over its lite topics; does nothing for parent 0."""
     if parent_id:
         sums = tx.state.lites.get(parent_id, Lites())
-        tx.state.lites[parent_id] = Lites(sums.topics + topics, sums.messages + messages)
+        now = tx.state.lites[parent_id] = Lites(sums.topics + topics, sums.messages + messages)
+        if now.topics < 0:
+            broken("lite_topics_counted", parent=parent_id, left=now.topics)
+        if now.messages < 0:
+            broken("lite_messages_counted", parent=parent_id, left=now.messages)
 
 
 def leave_out(tx: Tx, topic: Topic) -> None:
@@ -56,7 +71,10 @@ def _add_unseen(state: State, changes: Mapping[str, int], sign: int = 1) -> None
     """Adds changes of a topic's counters, or with a negative sign subtracts them."""
     for name in _NAMES:
         if change := changes.get(name, 0):
-            if count := state.unseen.get(name, 0) + sign * change:
+            count = state.unseen.get(name, 0) + sign * change
+            if count < 0:
+                broken("sums_over_topics", name=name, left=count)
+            if count:
                 state.unseen[name] = count
             else:
                 state.unseen.pop(name)

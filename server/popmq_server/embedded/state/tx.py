@@ -9,11 +9,12 @@ drops them.
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.state.events import Event
-from popmq_server.embedded.state.space import unlimited
+from popmq_server.embedded.state.space import UNLIMITED
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.store.store import Store
-from popmq_server.embedded.store.table import changed
+from popmq_server.embedded.store.table import changed, merge_all
 from popmq_server.errors import Refused
 from popmq_server.values.ids import ENTITY_MAX
 from popmq_server.values.records import (
@@ -65,7 +66,7 @@ class Tx:
         state.read_through(self.kv)
         self.now_ms = now_ms
         #: Bytes that may still be written: space.py.
-        self.room = unlimited()
+        self.room = UNLIMITED
         self.wall_ms = now_ms if wall_ms is None else wall_ms
         #: The values that modules keep as long as the transaction runs: Scratch.
         self.scratch: dict[Scratch[Any], Any] = {}
@@ -90,6 +91,8 @@ class Tx:
         """
         counters = self.state.counters[""]
         first: int = getattr(counters, field)
+        if count < 0:
+            broken("numbers_ascend", field=field, count=count)
         self.state.counters[""] = added(counters, {field: count})
         return first
 
@@ -142,8 +145,7 @@ class Tx:
 
     def merge(self) -> None:
         """Makes the committed changes visible to later transactions."""
-        for table in changed(self.state.transactional):
-            table.merge()
+        merge_all(self.state.transactional)
         self.state.read_through(None)
 
     def abort(self) -> None:

@@ -6,9 +6,10 @@
     due   due ms + ck_id + sub → done bitmap                                                        mutable
 
 A batch from one queue is one CheckPoint of some 60 bytes for any size: its members are *runs* of consecutive offsets of
-a queue, or single entries from the retry topic. Member i is bit i. `sub` 0 is the batch; a member whose lease was
-changed alone is split off under sub = i + 1. When the last undone bit of the last sub is done, the CheckPoint is
-removed.
+a queue, or single entries from the retry topic. Turns of fair keys take offsets that are not neighbours: a run is then
+*sparse*, and has a bit for each offset between its first and its last one. Member i is bit i. `sub` 0 is the batch; a
+member whose lease was changed alone is split off under sub = i + 1. When the last undone bit of the last sub is done,
+the CheckPoint is removed.
 """
 
 import bisect
@@ -17,10 +18,11 @@ import functools
 import itertools
 import json
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from popmq_server.embedded.store.keys import NEVER, U32, U64
+from popmq_server.embedded.invariants.broken import broken
+from popmq_server.embedded.store.keys import NEVER, U16, U32, U64
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.errors import StartError
 from popmq_server.values.ids import GroupId, TopicId
@@ -43,9 +45,12 @@ _PAIR = struct.Struct(">xII")  # G, T of HEAD
 _RUN = struct.Struct(">HQHHQIQ")  # queue, first offset, count, attempts, position, size, past
 _CHUNK = struct.Struct(">HQ")  # first member, chunk position
 _RENEWED = struct.Struct(">HQ")  # renewals, time of the last one
-#: VERSION_FIFO has, before the texts, a part [4] and for each member the hash [8] of its message group; VERSION_FAIR
-#: for each member the hash [8] of its fair key.
-VERSION, VERSION_FIFO, VERSION_FAIR = 1, 2, 3
+#: Before the texts VERSION_FIFO has a part [4] and for each member the hash [8] of its message group; VERSION_FAIR for
+#: each member the hash [8] of its fair key; VERSION_SPARSE for each run the length [2] of its bits and these, then
+#: whether there are fair keys [1], and these.
+VERSION, VERSION_FIFO, VERSION_FAIR, VERSION_SPARSE = 1, 2, 3, 4
+#: The offsets from the first to the last of a sparse run are at most this many.
+SPAN_MAX = 4096
 
 
 #: One shared encoder: `json.dumps` with options creates one per call, which costs more than encoding these texts.
@@ -58,7 +63,10 @@ NAMED = struct.Struct(">xIIB72x")  # G, T, kind
 
 
 class Run(NamedTuple):
-    """Members with consecutive offsets and the same attempt number. `size` 0: the consume queue has the positions."""
+    """Members of one queue with the same attempt number. `size` 0: the consume queue has the positions.
+
+    Their offsets are `length` consecutive ones from `first` on, or, if the run is sparse, `first` + n for each bit n.
+    """
 
     queue: int
     first: int
@@ -67,6 +75,42 @@ class Run(NamedTuple):
     position: int = 0
     size: int = 0
     past: int = 0  # 0: this is the first pop
+    bits: int = 0  # 0: not sparse
+
+    @property
+    def span(self) -> int:
+        """How many offsets there are from the first to the last."""
+        return self.bits.bit_length() or self.length
+
+    @property
+    def every(self) -> int:
+        """A bit for each of its offsets, from the first one on."""
+        return self.bits or (1 << self.length) - 1
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """The offset of each member, ascending."""
+        first = self.first
+        return [first + place for place in places_in(self.bits)] if self.bits else range(first, first + self.length)
+
+    def offset(self, place: int) -> int:
+        """The offset of a member."""
+        return self.first + (places_in(self.bits)[place] if self.bits else place)
+
+    def of_places(self, first: int, bits: int) -> "Run":
+        """The same for the offset `first` + n of each bit n: sparse, unless they are consecutive."""
+        low = (bits & -bits).bit_length() - 1
+        bits >>= low
+        return self._replace(first=first + low, length=bits.bit_count(), bits=bits if bits & (bits + 1) else 0)
+
+    def places(self, inside: int) -> int:
+        """Bits of members as bits of offsets from the first one on."""
+        if not self.bits or not inside:
+            return inside
+        if inside == (1 << self.length) - 1:
+            return self.bits
+        places = places_in(self.bits)
+        return sum(1 << places[member] for member in members_of(inside))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -220,6 +264,10 @@ def members_of(bits: int) -> list[int]:
     return [index for index, bit in enumerate(text) if bit == "1"]
 
 
+#: Remembered, since each member of a batch may be acked or released alone.
+places_in = functools.lru_cache(maxsize=256)(members_of)
+
+
 def heads(ck: CheckPoint, among: int) -> int:
     """The first member of each message group in `among`: the only one that counts as tried."""
     found, seen = 0, set()
@@ -247,10 +295,12 @@ def exhausted(ck: CheckPoint, bits: int, max_attempts: int) -> int:
 
 
 def encode(ck: CheckPoint) -> bytes:
-    """head · runs · chunks · in FIFO topics part, message groups · fair keys · JSON of [attempt id, client, reason]."""
-    texts = texts_of(ck.attempt_id, ck.client, ck.reason)
+    """head · runs · chunks · what the version adds · JSON of [attempt id, client, reason]."""
+    texts, bits = texts_of(ck.attempt_id, ck.client, ck.reason), [run.bits for run in ck.runs]
+    sparse = tuple(_encode_bits(each) for each in bits) if any(bits) else ()
+    plain = VERSION_FIFO if ck.message_groups else VERSION_FAIR if ck.fair_keys else VERSION
     head = HEAD.pack(
-        VERSION_FIFO if ck.message_groups else VERSION_FAIR if ck.fair_keys else VERSION,
+        VERSION_SPARSE if sparse else plain,
         ck.group_id,
         ck.topic_id,
         ck.kind | SESSION if ck.session else ck.kind,
@@ -260,27 +310,38 @@ def encode(ck: CheckPoint) -> bytes:
         len(ck.runs),
         len(ck.chunks),
     )
-    runs, chunks = (_RUN.pack(*run) for run in ck.runs), (_CHUNK.pack(*chunk) for chunk in ck.chunks)
-    message_groups = (U32.pack(ck.part), *ck.message_groups) if ck.message_groups else ()
-    return b"".join((head, *runs, *chunks, *message_groups, *ck.fair_keys, texts))
+    runs, chunks = [_RUN.pack(*run[:-1]) for run in ck.runs], [_CHUNK.pack(*chunk) for chunk in ck.chunks]
+    more = (U32.pack(ck.part), *ck.message_groups) if ck.message_groups else ck.fair_keys
+    if sparse:
+        more = (*sparse, bytes((bool(ck.fair_keys),)), *ck.fair_keys)
+    return b"".join((head, *runs, *chunks, *more, texts))
+
+
+def _encode_bits(bits: int) -> bytes:
+    raw = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+    return U16.pack(len(raw)) + raw
 
 
 def decode(ck_id: int, raw: memoryview) -> CheckPoint:
     """The inverse of `encode`. Raises StartError for a version that this release does not know."""
     version, group_id, topic_id, kind, owner_id, nonce, popped_ms, run_count, chunk_count = HEAD.unpack_from(raw)
-    if version not in (VERSION, VERSION_FIFO, VERSION_FAIR):
+    if version not in (VERSION, VERSION_FIFO, VERSION_FAIR, VERSION_SPARSE):
         raise StartError(f"CheckPoint {ck_id} has version {version}, which this release does not know")
     stop = HEAD.size + run_count * _RUN.size
     end = stop + chunk_count * _CHUNK.size
     runs = tuple(Run(*fields) for fields in _RUN.iter_unpack(raw[HEAD.size : stop]))
     chunks = tuple(_CHUNK.iter_unpack(raw[stop:end]))
     members = sum(run.length for run in runs)
-    message_groups, fair_keys, part = tuple[bytes, ...](), tuple[bytes, ...](), 0
+    _check_decoded(ck_id, (group_id, topic_id, kind & ~SESSION, owner_id), runs, chunks, members)
+    message_groups, fair_keys, part, keyed = tuple[bytes, ...](), tuple[bytes, ...](), 0, 0
     if version == VERSION_FIFO:
         part, start = U32.unpack_from(raw, end)[0], end + U32.size
         end = start + 8 * members
         message_groups = tuple(bytes(raw[at : at + 8]) for at in range(start, end, 8))
-    elif version == VERSION_FAIR:
+    elif version == VERSION_SPARSE:
+        runs, end = _with_bits(runs, raw, end)
+        keyed, end = raw[end], end + 1
+    if version == VERSION_FAIR or keyed:
         start, end = end, end + 8 * members
         fair_keys = tuple(bytes(raw[at : at + 8]) for at in range(start, end, 8))
     attempt_id, client, reason = json.loads(bytes(raw[end:]))
@@ -305,8 +366,40 @@ def decode(ck_id: int, raw: memoryview) -> CheckPoint:
     )
 
 
+def _with_bits(runs: tuple[Run, ...], raw: memoryview, at: int) -> tuple[tuple[Run, ...], int]:
+    """The runs with their bits, which begin at `at`, and where these end."""
+    found = []
+    for run in runs:
+        start = at + U16.size
+        at = start + U16.unpack_from(raw, at)[0]
+        found.append(run._replace(bits=int.from_bytes(raw[start:at], "little")))
+    return tuple(found), at
+
+
+def _check_decoded(
+    ck_id: int, head: tuple[int, int, int, int], runs: Sequence[Run], chunks: Sequence[tuple[int, int]], members: int
+) -> None:
+    """Compares what was read with the invariants under which leases.new_checkpoint made it."""
+    row, (group_id, topic_id, kind, owner_id) = ("ck", U64.pack(ck_id)), head
+    if kind > BACKOFF:
+        broken("checkpoint_kind", row, kind=kind)
+    if not group_id or not topic_id:
+        broken("checkpoint_has_its_place", row, group=group_id, topic=topic_id)
+    if owner_id and kind == BACKOFF:
+        broken("checkpoint_of_owner_never_in_backoff", row, owner=owner_id)
+    if not runs:
+        broken("checkpoint_has_members", row)
+    for run in runs:
+        if run.length < 1:
+            broken("checkpoint_runs_filled", row, first=run.first)
+    if not chunks or chunks[0][0]:
+        broken("checkpoint_chunks_begin", row, chunks=chunks[:1])
+    if chunks[-1][0] >= members:
+        broken("checkpoint_chunks_inside", row, chunk=chunks[-1], members=members)
+
+
 @functools.lru_cache(maxsize=TEXTS_MAX)
-def texts_of(attempt_id: str, client: str, reason: str = "") -> bytes:
+def texts_of(attempt_id: str, client: str, reason: str) -> bytes:
     """The encoded texts at the end of a CheckPoint. Cached: a pop needs them for its attempt key and to be stored, an
     ack to remove that key.
     """
@@ -372,19 +465,17 @@ def store_checkpoint(tx: Transaction, ck_id: int, _: CheckPoint | None, ck: Chec
 def take_runs(ck: CheckPoint, bits: int, uncounted: bool, snoozed: int = 0) -> tuple[Run, ...]:
     """The members of `bits` as runs of their own. `snoozed`: SNOOZED_ONCE or 0, added to the past of each.
 
-    Neighbours that leave together remain one run, so a released batch does not become one run per message.
+    Neighbours that leave together remain one run, so a released batch does not become one run per message. What leaves
+    a sparse run is one run, too.
     """
     runs: list[Run] = []
     for run, _, inside in ck.runs_with(bits):
+        left = run._replace(attempts=run.attempts - uncounted, past=(run.past or ck.popped_ms) + snoozed)
+        if run.bits:
+            runs.append(left.of_places(run.first, run.places(inside)))
+            continue
         for first, length in _stretches(members_of(inside)):
-            runs.append(
-                run._replace(
-                    first=run.first + first,
-                    length=length,
-                    attempts=run.attempts - uncounted,
-                    past=(run.past or ck.popped_ms) + snoozed,
-                )
-            )
+            runs.append(left._replace(first=run.first + first, length=length))
     return tuple(runs)
 
 

@@ -13,6 +13,7 @@ import resource
 import sys
 import tempfile
 
+from popmq_server.embedded.store.datafile import file_system, last_commit
 from popmq_server.embedded.store.datafile.history_file import HISTORY_FILE, HISTORY_NEW_FILE
 from popmq_server.embedded.store.datafile.own_files import (
     Content,
@@ -52,6 +53,7 @@ OUR_FILES = {
     HISTORY_FILE,
     HISTORY_NEW_FILE,
     JOURNAL_FILE,
+    last_commit.COMMIT_FILE,
 }
 
 #: The limit of the system for one file, in words.
@@ -202,6 +204,7 @@ def lock_folder(folder: pathlib.Path) -> FolderLock:
     """Locks the folder for this process; makes it if it is missing. Raises StartError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        file_system.refuse_remote(folder, file_system.mount_of(folder))
         others = sorted(path.name for path in folder.iterdir() if not _is_ours(path.name))
         is_empty = not os.path.lexists(folder / DATA_FILE)
         if not is_empty:
@@ -231,7 +234,8 @@ def name_for_damaged(folder: pathlib.Path) -> str:
 
 def make_ready(folder: pathlib.Path) -> None:
     """Before LMDB opens the folder: puts a data file aside that a power cut left before its first commit, so that LMDB
-    creates it again. Raises StartError for a file that would be overwritten and that is not PopMQ's own.
+    creates it again. Raises StartError for a file that would be overwritten and that is not PopMQ's own, and where the
+    last commit is gone.
     """
     for name, is_own in _WRITTEN_OVER.items():
         with contextlib.suppress(FileNotFoundError):
@@ -241,6 +245,8 @@ def make_ready(folder: pathlib.Path) -> None:
         aside = name_for_damaged(folder)
         os.rename(file, folder / aside)
         log.warning("%s had no commit yet: it is %s now, and a new one begins", file, aside)
+    last_commit.refuse_older(folder, file)
+    file_system.make_in_place(folder / LMDB_LOCK_FILE, file_system.mount_of(folder))
 
 
 def sync_folder(folder: pathlib.Path) -> None:

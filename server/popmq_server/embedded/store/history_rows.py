@@ -2,7 +2,7 @@
 
     hist   T + Q + offset + ck_id + sub of the first row → a block:
            version [1] · crc32 of the rest [4] · span [2] · ended ms of the first row [8] · bytes of texts [2],
-           texts, rows
+           texts, rows                     version 2 if any row is sparse, else 1
 
            rows     ▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪ ◀── the next row at or after `first` is appended, up to BLOCK_BYTES_MAX
            offsets  │ first …                │ first + span: the end of the last offset that a row covers
@@ -10,6 +10,9 @@
 A row alone would take 24 bytes of key, 10 of LMDB, the client's name and the unused rest of its page: 150 bytes for a
 message that is popped and acked alone. A block stores its numbers as differences to those of the first row, in 7 bits
 a byte, and each text (client, reason) once. A block of more than half a page has a page of its own, which it fills.
+
+The row of a sparse run (checkpoint.py) has a bit for each offset that it covers, as many as were popped by turns of
+fair keys: one row for each queue, not one for each message.
 
 A value that begins with 0 is a single row of format 1 or 2: their first field was a group id below 2^24.
 
@@ -20,7 +23,7 @@ import contextlib
 import itertools
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from popmq_server.embedded.store.keys import HIST_KEY, QUEUE_KEY
@@ -30,8 +33,8 @@ from popmq_server.embedded.store.lmdb import Transaction
 BLOCK_BYTES_MAX = 4080
 #: The rows of a block begin at most this far after its first offset, so readers go back this far and a row's length.
 SPAN_MAX = 4096
-#: A block's first byte.
-_BLOCK = 1
+#: A block's first byte; that of a block with sparse rows.
+_BLOCK, _SPARSE_BLOCK = 1, 2
 _CHECK = struct.Struct(">BI")  # version, crc32
 _HEAD = struct.Struct(">HQH")  # span, ended ms of the first row, bytes of texts
 
@@ -43,13 +46,15 @@ _OLD_HAS_MORE = 0x80
 
 #: The first number of a row: how the lease ended, and flags of the optional numbers.
 _HOW = 0x07
-_HAS_SUB, _HAS_POP, _HAS_DUE, _HAS_RENEWALS, _HAS_BACK = 0x08, 0x10, 0x20, 0x40, 0x80
+_HAS_SUB, _HAS_POP, _HAS_DUE, _HAS_RENEWALS, _HAS_BACK, _IS_SPARSE = 0x08, 0x10, 0x20, 0x40, 0x80, 0x100
 #: The last number of a row: which members were done.
 _NONE_DONE, _ALL_DONE, _SOME_DONE = 0, 1, 2
 
 
 class HistoryRow(NamedTuple):
     """One row. `done`: a bit for each of `length` offsets from `first` on; the others ended by `how`.
+
+    `covers`: 0, or the bits of the offsets that a sparse row is of.
 
     `popped_ms` 0: the message was under no lease. `due_ms`: the lease's last deadline, 0 when its owner had it.
     `attempt` 0: a row of an older store. `renewed_ms`: time of the last renewal. `back_ms`: end of a release's delay.
@@ -71,11 +76,21 @@ class HistoryRow(NamedTuple):
     renewals: int = 0
     renewed_ms: int = 0
     back_ms: int = 0
+    covers: int = 0
 
     @property
     def stop(self) -> int:
         """The offset after the last one that it covers."""
         return self.first + self.length
+
+    @property
+    def every(self) -> int:
+        """The bits of all offsets that it covers."""
+        return self.covers or (1 << self.length) - 1
+
+    def has(self, offset: int) -> bool:
+        """Whether it covers an offset."""
+        return self.first <= offset and bool(self.every >> offset - self.first & 1)
 
 
 def add(kv: Transaction, topic_id: int, queue: int, row: HistoryRow) -> None:
@@ -84,11 +99,13 @@ def add(kv: Transaction, topic_id: int, queue: int, row: HistoryRow) -> None:
     last = HIST_KEY.pack(topic_id, queue, row.first, (1 << 64) - 1, (1 << 16) - 1)
     found = kv.floor("hist", last, QUEUE_KEY.pack(topic_id, queue))
     if found is not None and row.first - HIST_KEY.unpack(found[0])[2] <= SPAN_MAX:
-        with contextlib.suppress(ValueError):  # a row of an older format, or a damaged block: `popmq check` reports it
-            longer = _longer(found[0], _opened(bytes(found[1])), row)
-            if len(longer) <= BLOCK_BYTES_MAX or found[0] == key:
-                kv.put("hist", found[0], longer)
-                return
+        try:
+            longer = _longer(found[0], _opened(bytes(found[1])), row, found[1][0])
+        except ValueError:  # a row of an older format, or a damaged block: `popmq check` reports it
+            longer = b""
+        if longer and (len(longer) <= BLOCK_BYTES_MAX or found[0] == key):
+            kv.put("hist", found[0], longer)
+            return
     kv.put("hist", key, _longer(key, _HEAD.pack(0, row.ended_ms, 0), row))
 
 
@@ -102,7 +119,7 @@ def add_all(kv: Transaction, topic_id: int, queue: int, rows: list[HistoryRow]) 
         found = kv.floor("hist", last, prefix)
         if found is not None and row.first - HIST_KEY.unpack(found[0])[2] <= SPAN_MAX:
             with contextlib.suppress(ValueError):
-                block = _Block(found[0], _opened(bytes(found[1])))
+                block = _Block(found[0], _opened(bytes(found[1])), found[1][0])
                 if block.append(row, always=found[0] == key):
                     at = _fill(kv, prefix, block, rows, at + 1)
                     continue
@@ -124,9 +141,9 @@ def _fill(kv: Transaction, prefix: bytes, block: "_Block", rows: list[HistoryRow
 class _Block:
     """A block to which rows are appended."""
 
-    def __init__(self, key: bytes, body: bytes) -> None:
+    def __init__(self, key: bytes, body: bytes, version: int = _BLOCK) -> None:
         """`body`: without its checksum."""
-        self.key = key
+        self.key, self._version = key, version
         _, _, self.first, self._ck_id, _ = HIST_KEY.unpack(key)
         self._span, self._base_ms, size = _HEAD.unpack_from(body)
         self._texts, self._rows = body[_HEAD.size : _HEAD.size + size], [body[_HEAD.size + size :]]
@@ -164,6 +181,7 @@ class _Block:
             return False
         self._known, self._texts, self._bytes = known, texts, size
         self._last, self._before, self._after = fields, before, after
+        self._version = _SPARSE_BLOCK if row.covers else self._version
         self._rows.append(packed)
         self._span = max(self._span, row.stop - self.first)
         return True
@@ -173,12 +191,12 @@ class _Block:
         """The value, with its checksum."""
         head = _HEAD.pack(self._span, self._base_ms, len(self._texts))
         body = b"".join((head, self._texts, *self._rows))
-        return _CHECK.pack(_BLOCK, zlib.crc32(body)) + body
+        return _CHECK.pack(self._version, zlib.crc32(body)) + body
 
 
 def _opened(raw: bytes) -> bytes:
     """A block without its checksum. Raises ValueError when the value is damaged or is not a block."""
-    if raw[0] != _BLOCK or len(raw) < _CHECK.size + _HEAD.size:
+    if raw[0] not in (_BLOCK, _SPARSE_BLOCK) or len(raw) < _CHECK.size + _HEAD.size:
         raise ValueError("not a block of history")
     body = raw[_CHECK.size :]
     if zlib.crc32(body) != _CHECK.unpack_from(raw)[1]:
@@ -186,7 +204,7 @@ def _opened(raw: bytes) -> bytes:
     return body
 
 
-def _longer(key: bytes, block: bytes, row: HistoryRow) -> bytes:
+def _longer(key: bytes, block: bytes, row: HistoryRow, version: int = _BLOCK) -> bytes:
     """Appends a row to a block without its checksum; returns the block with one."""
     span, base_ms, size = _HEAD.unpack_from(block)
     _, _, first, ck_id, _ = HIST_KEY.unpack(key)
@@ -202,7 +220,7 @@ def _longer(key: bytes, block: bytes, row: HistoryRow) -> bytes:
     head = _HEAD.pack(max(span, row.stop - first), base_ms, len(texts))
     before, after = _parts(row, ck_id, base_ms, numbers)
     body = b"".join((head, texts, rows, before, _packed((row.first - first,)), after))
-    return _CHECK.pack(_BLOCK, zlib.crc32(body)) + body
+    return _CHECK.pack(_SPARSE_BLOCK if row.covers else version, zlib.crc32(body)) + body
 
 
 def _parts(row: HistoryRow, ck_id: int, base_ms: int, texts: list[int]) -> tuple[bytes, bytes]:
@@ -226,16 +244,21 @@ def _parts(row: HistoryRow, ck_id: int, base_ms: int, texts: list[int]) -> tuple
     if row.back_ms:
         flags |= _HAS_BACK
         more.append(_signed(row.back_ms - row.ended_ms))
-    every = (1 << row.length) - 1
+    every, width = row.every, (row.length + 7) // 8
     done = _ALL_DONE if row.done == every else _SOME_DONE if row.done else _NONE_DONE
     times = _signed(row.ck_id - ck_id), _signed(row.ended_ms - base_ms)
     after = _packed((row.length, *times, row.attempt, *texts, *more, done))
-    bits = row.done.to_bytes((row.length + 7) // 8, "little") if done == _SOME_DONE else b""
+    bits = row.done.to_bytes(width, "little") if done == _SOME_DONE else b""
+    if row.covers:
+        flags |= _IS_SPARSE
+        bits += row.covers.to_bytes(width, "little")
     return _packed((flags, row.group_id)), after + bits
 
 
-def _packed(numbers: Iterable[int]) -> bytes:
+def _packed(numbers: Sequence[int]) -> bytes:
     """Encodes numbers in seven bits a byte, the lowest first; the eighth bit is set when more bytes follow."""
+    if max(numbers) <= 0x7F:
+        return bytes(numbers)
     found = bytearray()
     for number in numbers:
         while number > 0x7F:
@@ -291,9 +314,9 @@ def _rows(key: bytes, raw: bytes) -> Iterator[HistoryRow]:
         renewals = numbers.next() if flags & _HAS_RENEWALS else 0
         renewed_ms = ended_ms - _unsigned(numbers.next()) if flags & _HAS_RENEWALS else 0
         back_ms = ended_ms + _unsigned(numbers.next()) if flags & _HAS_BACK else 0
-        done = numbers.done(length)
+        done, covers = numbers.done(length, bool(flags & _IS_SPARSE))
         head = group_id, first + place, length, ck, sub, flags & _HOW, popped_ms, due_ms, ended_ms, done
-        yield HistoryRow(*head, texts[client], texts[reason], attempt, renewals, renewed_ms, back_ms)
+        yield HistoryRow(*head, texts[client], texts[reason], attempt, renewals, renewed_ms, back_ms, covers)
 
 
 class _Numbers:
@@ -314,11 +337,14 @@ class _Numbers:
         self.at += 1
         return number | byte << shift
 
-    def done(self, length: int) -> int:
-        """Decodes the bits of the done members, of `length` members."""
+    def done(self, length: int, is_sparse: bool) -> tuple[int, int]:
+        """Decodes the bits of the done offsets, of `length` offsets, and of those that a sparse row covers, else 0."""
         how = self.next()
-        if how != _SOME_DONE:
-            return (1 << length) - 1 if how == _ALL_DONE else 0
+        some = self._bits(length) if how == _SOME_DONE else 0
+        covers = self._bits(length) if is_sparse else 0
+        return (covers or (1 << length) - 1) if how == _ALL_DONE else some, covers
+
+    def _bits(self, length: int) -> int:
         start, self.at = self.at, self.at + (length + 7) // 8
         return int.from_bytes(self._raw[start : self.at], "little")
 
@@ -375,5 +401,5 @@ def of_message(kv: Transaction, topic_id: int, queue: int, offset: int, reach: i
         if stop_of(key, value) > offset:
             rows = _readable(key, value)
             seen += len(rows)
-            found |= {(row.first, row.ck_id, row.sub): row for row in rows if row.first <= offset < row.stop}
+            found |= {(row.first, row.ck_id, row.sub): row for row in rows if row.has(offset)}
     return [found[place] for place in sorted(found)]

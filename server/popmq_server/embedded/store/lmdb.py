@@ -96,7 +96,7 @@ class Transaction:
     values raise UnreadableRow for a row that is damaged and cannot be corrected.
     """
 
-    __slots__ = ("_db", "_txn", "_views", "bare", "writes")
+    __slots__ = ("_db", "_txn", "_views", "bare", "touched", "writes")
 
     def __init__(
         self, txn: lmdb.Transaction, db: dict[str, Database], views: bool = True, bare: frozenset[str] = checksums.BARE
@@ -106,6 +106,8 @@ class Transaction:
         self._views = views
         self.bare = bare
         self.writes = 0
+        #: The databases of which rows were written.
+        self.touched: set[str] = set()
 
     def get(self, name: str, key: bytes) -> memoryview | None:
         """The value, or None. Valid until the next put."""
@@ -121,6 +123,7 @@ class Transaction:
         if name not in self.bare:
             value = checksums.with_checksum(key, value)
         self.writes += 1
+        self.touched.add(name)
         try:  # as `put_bare`, without its call
             if name in _ASCENDING and self._txn.put(key, value, append=True, db=self._db[name]):
                 return
@@ -131,6 +134,7 @@ class Transaction:
     def put_bare(self, name: str, key: bytes, value: bytes) -> None:
         """Puts a value as it is, without a checksum: for the rows of checksums.BARE_META, and for stored values."""
         self.writes += 1
+        self.touched.add(name)
         try:
             if name in _ASCENDING and self._txn.put(key, value, append=True, db=self._db[name]):
                 return
@@ -141,6 +145,7 @@ class Transaction:
     def delete(self, name: str, key: bytes) -> bool:
         """Deletes an entry; returns whether it existed."""
         self.writes += 1
+        self.touched.add(name)
         try:
             return bool(self._txn.delete(key, db=self._db[name]))
         except lmdb.MapFullError as error:
@@ -158,9 +163,14 @@ class Transaction:
         if more:
             value = bytes(self.value_of(name, after, cursor.value()))
             self.writes += 1
+            self.touched.add(name)
             cursor.delete()
             if self.get(name, after) is None:
                 self.put(name, after, value)
+
+    def count(self, name: str) -> int:
+        """The number of entries of a database."""
+        return int(self._txn.stat(self._db[name])["entries"]) if name in self._db else 0
 
     def cursor(self, name: str) -> lmdb.Cursor:
         """A cursor over one database; its views are valid until the next put. `value_of` reads its values."""

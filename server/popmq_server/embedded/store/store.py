@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from popmq_server.embedded.store import keys
-from popmq_server.embedded.store.datafile import checksums, free_pages, walk
+from popmq_server.embedded.store.datafile import checksums, file_system, free_pages, last_commit, walk
 from popmq_server.embedded.store.datafile.free_pages import FreePages
 from popmq_server.embedded.store.fault_note import FaultNote
 from popmq_server.embedded.store.folder import (
@@ -143,6 +143,8 @@ class Store:
         self._note: FaultNote | None = None
         try:
             with damage_named(folder):
+                for warning in file_system.warnings(file_system.mount_of(folder)) if sync != "none" else ():
+                    log.warning("%s", warning)
                 make_ready(folder)
                 if note_faults:
                     self._note = FaultNote(folder)
@@ -406,6 +408,7 @@ class Store:
             if self.folding is not None:
                 self.folding.close()
             sync_environment(self._env)
+            last_commit.note(self.folder, self._file, self.page_bytes)
         except (DiskFault, MapFull) as fault:
             raise CommitFailed(f"the last sync failed: {fault}") from fault
         finally:

@@ -83,13 +83,20 @@ class Table(Generic[K, V]):
         return default if value is _GONE else value
 
     def __getitem__(self, key: K) -> V:
-        value = self.get(key, _NONE)
-        if value is _NONE:
+        if key in self._layer:
+            value = self._layer[key]
+            if value is _GONE:
+                raise KeyError(key)
+            return value
+        found: Item = self._base.get(key, _NONE)
+        if found is _NONE:
             raise KeyError(key)
-        return value
+        return found  # type: ignore[no-any-return]  # Item: the code is the same for all tables
 
     def __contains__(self, key: K) -> bool:
-        return self.get(key, _NONE) is not _NONE
+        if key in self._layer:
+            return self._layer[key] is not _GONE
+        return key in self._base
 
     def __setitem__(self, key: K, value: V) -> None:
         self.changes.count += 1
@@ -145,6 +152,11 @@ class Table(Generic[K, V]):
         """Uncommitted entries; None: removed."""
         return iter([(key, None if value is _GONE else value) for key, value in self._layer.items()])
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether it writes its changes to the store."""
+        return self._store is not None
+
     def flush(self, tx: Transaction) -> None:
         """Writes each changed key once. The committed entries change only in `merge`."""
         if self._store is None:
@@ -175,6 +187,24 @@ class Table(Generic[K, V]):
 def changed(tables: "list[C]") -> "list[C]":
     """The tables with uncommitted changes. Each commit asks up to three times, so this makes no call per table."""
     return [table for table in tables if table._layer]
+
+
+def merge_all(tables: "list[Table[Item, Item] | Undo]") -> None:
+    """Merges the tables with uncommitted changes. A commit changes a dozen tables by an entry or two, so this makes few
+    calls.
+    """
+    for table in tables:
+        if not table._layer:
+            continue
+        if table.__class__ is not Table or table._base.__class__ is not dict or len(table._base) > LARGE:
+            table.merge()
+            continue
+        base, layer, table._layer = table._base, table._layer, {}
+        for key in layer:
+            if layer[key] is _GONE:
+                base.pop(key, None)
+            else:
+                base[key] = layer[key]
 
 
 class StoredTable(Table[K, V]):
@@ -211,6 +241,15 @@ class StoredTable(Table[K, V]):
                 value = self._committed(key)
             return default if value is None else value
         return default if value is _GONE else value
+
+    def __getitem__(self, key: K) -> V:
+        value = self.get(key, _NONE)
+        if value is _NONE:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key: K) -> bool:
+        return self.get(key, _NONE) is not _NONE
 
     def _committed(self, key: K) -> V | None:
         """A committed entry that is not in the younger generation; adds it there."""

@@ -84,6 +84,10 @@ class Tables:
         """All tables with an uncommitted layer."""
         return [one.table for one in self._declared if isinstance(one.table, Table)]
 
+    def with_rows(self) -> list[Table[Item, Item]]:
+        """The tables that write their changes to the store."""
+        return [table for table in self.with_layers() if table.has_rows]
+
     def lasting(self) -> Iterator[Table[Item, Item]]:
         """The tables that a restart restores as they were."""
         return (one.table for one in self._declared if isinstance(one.table, Table) and not one.transient)

@@ -16,6 +16,7 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
+from popmq_server.clock import stopwatch
 from popmq_server.contract.commands import (
     Ack,
     EndTransaction,
@@ -29,7 +30,7 @@ from popmq_server.contract.commands import (
     StoreResults,
 )
 from popmq_server.contract.commands import bytes_of as bytes_of_rows
-from popmq_server.contract.commands.numbers import CountedRows, DelayedMessage, Page
+from popmq_server.contract.commands.numbers import CommitNumbers, CountedRows, DelayedMessage, EventNumbers, Page
 from popmq_server.contract.commands.queries import Browse, Delayed
 from popmq_server.contract.operations import Operation, Query
 from popmq_server.embedded.operations import (
@@ -64,6 +65,17 @@ class Committed(NamedTuple):
     resulted: Collection[tuple[str, str]] = ()  # results whose waiting GetResults look again
     events: Sequence[Event] = ()  # for the metrics; they are in the log already
     failures: Sequence[str] = ()  # the job of each piece or item that failed, for the metrics
+    broken: Sequence[str] = ()  # the name of each invariant that was broken, for the metrics
+
+
+def numbers_of(committed: Committed) -> CommitNumbers:
+    """What the metrics count of a commit batch."""
+    timed = committed.timed
+    events = [EventNumbers(event.kind, event.group, event.topic, event.messages) for event in committed.events]
+    count = len(committed.results)
+    late = timed.late_ms, timed.released_late_ms, len(timed.given_up)
+    failed = committed.failures, committed.broken
+    return CommitNumbers(committed.wrote, count, committed.seconds, *late, events, *failed)
 
 
 class Batch:
@@ -71,6 +83,8 @@ class Batch:
 
     def __init__(self, commands: Sequence[Operation[object]]) -> None:
         self.commands = commands
+        #: When it began, on the stopwatch.
+        self.began = stopwatch()
         count = len(commands)
         self.results: list[object] = [None] * count
         #: Message bytes in the answers of its committed transactions, and with those of the running one.
@@ -106,6 +120,7 @@ def joined(results: list[object], parts: list[Committed]) -> Committed:
     resulted = set[tuple[str, str]]().union(*(part.resulted for part in parts))
     events = [event for part in parts for event in part.events]
     failures = [name for part in parts for name in part.failures]
+    broken = [name for part in parts for name in part.broken]
     wrote = any(part.wrote for part in parts)
     return Committed(
         results,
@@ -116,6 +131,7 @@ def joined(results: list[object], parts: list[Committed]) -> Committed:
         resulted=resulted,
         events=events,
         failures=failures,
+        broken=broken,
     )
 
 

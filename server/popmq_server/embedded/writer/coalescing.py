@@ -17,6 +17,7 @@ from typing import cast
 
 from popmq_server.contract.commands import Ack, Pop, Send
 from popmq_server.contract.commands.messages import Entries
+from popmq_server.embedded.invariants.broken import BrokenInvariant
 from popmq_server.embedded.rules.delivery import lease, pop
 from popmq_server.embedded.rules.sending import send
 from popmq_server.embedded.rules.topics import registry
@@ -81,8 +82,8 @@ class Alike:
         before = tx.dirty
         try:
             self._done |= _RUN[type(command)](tx, self._batch, now)
-        except Exception:  # each command then runs by itself, meets the error again, and answers or reports it
-            if tx.dirty != before:
+        except Exception as error:  # each command then runs by itself, meets the error again, and answers or reports it
+            if tx.dirty != before or isinstance(error, BrokenInvariant):
                 raise Poisoned(None) from None
         return index in self._done
 

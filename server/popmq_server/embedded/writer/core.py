@@ -13,6 +13,7 @@ Failures, and what happens to the rest of the batch:
     no room for a command (space.py)       STORAGE_FULL; a job is postponed by RETRY_MS
     the map is full at a put               the same, for the command or job that made the put
     a piece of a job raises                the job, or its lease or topic that failed, is postponed: jobs.py
+    an invariant is broken                 its command gets INTERNAL, the batch runs again without it: breaches.py
     the commit meets a full map or disk    the disk reserve is released, and the batch runs in parts: nearly_full.py
     the store is nearly full (space.tight) each batch runs in parts, within the room that is left
     the commit fails with room on disk     UNAVAILABLE for all, and the process ends
@@ -29,6 +30,8 @@ from popmq_server.clock import Clock, stopwatch
 from popmq_server.contract import commands as ask
 from popmq_server.contract.operations import LANE_ACK, LANE_POP, Handled, Operation
 from popmq_server.embedded import operations as own
+from popmq_server.embedded.fsck import at_start
+from popmq_server.embedded.invariants.broken import BrokenInvariant
 from popmq_server.embedded.rules.delivery import (
     deadletter,
     lease,
@@ -64,7 +67,6 @@ from popmq_server.embedded.rules.topics import backlog, consumer_groups, lite_ch
 from popmq_server.embedded.rules.topics.index import MergingBlocks
 from popmq_server.embedded.state import jobs, loading, space
 from popmq_server.embedded.state.events import Reporter
-from popmq_server.embedded.state.jobs import Timed
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.lmdb import DiskFault, MapFull
@@ -82,14 +84,10 @@ from popmq_server.embedded.writer.batch import (
     must_wait,
     refusal_of,
 )
+from popmq_server.embedded.writer.breaches import Breaches
 from popmq_server.embedded.writer.folds import Folds
 from popmq_server.embedded.writer.nearly_full import InParts
-from popmq_server.errors import (
-    FREE_DISK,
-    CommitFailed,
-    NoRoom,
-    Refused,
-)
+from popmq_server.errors import FREE_DISK, CommitFailed, NoRoom, Refused
 from popmq_server.values.leased import Leased
 from popmq_server.values.records import Topic
 
@@ -226,6 +224,7 @@ class Core:
         self.next_due_ms: int | None = None
         self.space = space.Space(store)
         self.folds = Folds(store, clock, self.after_fault)
+        self.breaches = Breaches()
         self._reporter = Reporter()
         try:
             self._load()
@@ -252,6 +251,7 @@ class Core:
         """Loads the state; returns the last saved time."""
         with reading(self.store, views=False) as kv:
             loading.load(self.state, kv)
+            at_start.verify(kv, self.state)
             revive.warn_of_too_late(kv, self.state.counters[""].saved_ms)
             return self.state.counters[""].saved_ms
 
@@ -279,23 +279,22 @@ class Core:
 
         The sort is stable, so commands of one lane keep their order.
         """
-        batch = Batch(commands)
-        order = sorted(range(len(commands)), key=batch.lane)
         if self.store.folding is not None:
             self.folds.if_due()
+        batch = Batch(commands)
+        order = sorted(range(len(commands)), key=batch.lane)
         if not _BETWEEN.isdisjoint(map(type, commands)):
             order = self._between(batch, order)
-        began = stopwatch()
         shut = False
         if not self.space.tight:
             try:
-                return self.attempt(batch, order, self._timed)._replace(seconds=stopwatch() - began)
+                return self.attempt(batch, order, self._timed)
             except (MapFull, DiskFault) as fault:
                 self.after_fault(fault)
                 shut = isinstance(fault, DiskFault)
             except TooManyPoisoned:
                 pass
-        return InParts(self, batch).run(order, shut)._replace(seconds=stopwatch() - began)
+        return InParts(self, batch).run(order, shut)._replace(seconds=stopwatch() - batch.began)
 
     def _between(self, batch: Batch, order: list[int]) -> list[int]:
         """Runs the commands for which no transaction may be open; returns the indexes of the others."""
@@ -329,9 +328,9 @@ class Core:
             tx = self._begin_with_room(shut)
             batch.answering = batch.answered
             try:
-                committed = self._commit(tx, batch.results, self._run(tx, batch, order, time))
+                committed = self._commit(tx, batch, self._run(tx, batch, order, time), failures)
                 batch.answered = batch.answering
-                return committed._replace(failures=failures)
+                return committed
             except Poisoned as poisoned:
                 tx.abort()
                 if poisoned.full and self.folds.make_room():
@@ -345,7 +344,11 @@ class Core:
                 if failure.full and self.folds.make_room():
                     continue
                 failures += timetable.report(failure)
+                self.breaches.note_job(failure)
                 failure.job.failed(failure, tx.now_ms)
+            except BrokenInvariant as broken:
+                tx.abort()
+                self.breaches.note_end(broken, batch, order, time)
             except BaseException as error:
                 tx.abort()
                 if not isinstance(error, MapFull) or not self.folds.make_room():
@@ -380,11 +383,11 @@ class Core:
         self.store.fold()
         return self._with_room(shut)
 
-    def _run(self, tx: Tx, batch: Batch, order: list[int], time: TimesWork) -> Timed:
+    def _run(self, tx: Tx, batch: Batch, order: list[int], time: TimesWork) -> jobs.Timed:
         """Runs the commands lane by lane. Due jobs run between acks and sends, so an ack in this batch takes effect
         before the revive.
         """
-        timed: Timed | None = None
+        timed: jobs.Timed | None = None
         alike = coalescing.Alike(batch, order) if batch.as_one else None
         for index in order:
             command, lane = batch.commands[index], batch.lane(index)
@@ -420,6 +423,9 @@ class Core:
             raise Poisoned(index, full=True) from None
         except Refused as refused:
             results[index] = refused.with_traceback(None)  # its frames refer to the results
+        except BrokenInvariant as broken:  # poisoned also if it wrote nothing: it does not run again
+            results[index] = self.breaches.note(broken, f"a {type(command).__name__} command")
+            raise Poisoned(index) from None
         except Exception:
             log.exception(
                 "a %s command raised; it gets INTERNAL, the other commands of its batch run", type(command).__name__
@@ -433,9 +439,9 @@ class Core:
             raise Poisoned(index)
         return results[index]
 
-    def _timed(self, tx: Tx) -> Timed:
+    def _timed(self, tx: Tx) -> jobs.Timed:
         """Runs one bounded piece of each due job."""
-        work = Timed([], [], [], [])
+        work = jobs.Timed([], [], [], [])
         if self.next_due_ms is not None and self.next_due_ms <= tx.now_ms:
             self.timetable.run(tx, work)
         return work
@@ -451,7 +457,7 @@ class Core:
         self.space.scattered = False
         self.store.end_copies("a commit found no room")
 
-    def _commit(self, tx: Tx, results: list[object], timed: Timed) -> Committed:
+    def _commit(self, tx: Tx, batch: Batch, timed: jobs.Timed, failures: list[str]) -> Committed:
         """Flushes the tables, commits with a sync, and only then merges the changes into memory. A batch that wrote
         nothing makes no commit.
         """
@@ -476,9 +482,10 @@ class Core:
             tx.abort()
             self.timetable.committed()
         self._reporter.report(tx.events, tx.now_ms)
-        return Committed(
-            results, tx.woken, wrote, timed=timed, arrived=tx.arrived, resulted=tx.resulted or (), events=tx.events
-        )
+        seconds = stopwatch() - batch.began
+        resulted = tx.resulted or ()
+        told = failures, self.breaches.take()
+        return Committed(batch.results, tx.woken, wrote, seconds, timed, tx.arrived, resulted, tx.events, *told)
 
     def close(self) -> None:
         """Closes the store; everything that was answered is on disk. Raises CommitFailed if the last sync failed."""

@@ -82,6 +82,7 @@ class Purging(Job):
     """
 
     name = "removal of deleted topics and groups"
+    moved_by = frozenset({"purge"})
 
     def next_ms(self, tx: Tx) -> int | None:
         return _soonest(self, tx, tx.state.purges)
@@ -99,6 +100,7 @@ class Sweeping(Job):
     """Continues resets and consume mode switches in the background, so they finish without their caller."""
 
     name = "sweep"
+    moved_by = frozenset({"sweep"})
 
     def next_ms(self, tx: Tx) -> int | None:
         return _soonest(self, tx, tx.state.sweeps)
@@ -175,6 +177,8 @@ class Minutely(Job):
 
     It then pauses for a minute, because some pieces visit entries again that they must keep.
     """
+
+    moved_by = frozenset()
 
     def __init__(self, what: str, walk: Walk, now_ms: int) -> None:
         super().__init__()

@@ -43,7 +43,6 @@ class Lone:
         core = self._core
         if not core.folds.may_wait() or core.space.recovers or not _is_small(command) or stopwatch() < self._slow_until:
             return None
-        began = stopwatch()
         try:
             committed = core.attempt(Batch([command]), [0], nothing)
         except (MapFull, TooManyPoisoned, Elsewhere):
@@ -51,8 +50,8 @@ class Lone:
         except Exception as error:  # DiskFault, CommitFailed: what follows is for the writer thread
             self._error = error
         else:
-            self.took(seconds := stopwatch() - began)
-            return committed._replace(seconds=seconds)
+            self.took(committed.seconds)
+            return committed
         return None
 
     def raise_fault(self) -> None:

@@ -19,6 +19,7 @@ from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.lmdb import DiskFault, MapFull
 from popmq_server.embedded.writer import timetable
 from popmq_server.embedded.writer.batch import Batch, Committed, TimesWork, TooManyPoisoned, joined, nothing
+from popmq_server.embedded.writer.breaches import Breaches
 from popmq_server.errors import Refused, not_written
 
 #: Consecutive failures of single commands after which the rest of the batch is not tried.
@@ -32,6 +33,7 @@ class Attempts(Protocol):
 
     clock: Clock
     space: Space
+    breaches: Breaches
     next_due_ms: int | None
 
     def attempt(self, batch: Batch, order: list[int], time: TimesWork, *, shut: bool = False) -> Committed:
@@ -85,6 +87,12 @@ class InParts:
             failure = jobs.JobFailed(job, None, full=True, no_pages=isinstance(fault, MapFull))
             job.failed(failure, self._core.clock.now_ms())
             return Committed([], set(), False)
+        except TooManyPoisoned as end:  # what the piece left for the end of the transaction broke an invariant
+            failure = jobs.JobFailed(job, None, full=False)
+            failure.__cause__ = end.__cause__
+            self._core.breaches.note_job(failure)
+            job.failed(failure, self._core.clock.now_ms())
+            return Committed([], set(), False, failures=timetable.report(failure), broken=self._core.breaches.take())
 
     def _alone(self, order: list[int], shut: bool) -> Committed:
         """Runs commands without jobs: together (halved, if a long value lacks adjacent pages or many failed), then

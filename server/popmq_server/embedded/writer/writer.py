@@ -273,6 +273,10 @@ class Writer(Generic[T]):
     def _take(self) -> list[Waiting[T]]:
         """Takes a batch from the lanes in order, each with its share, limited in commands and in bytes of sends."""
         batch: list[Waiting[T]] = []
+        if sum(map(len, self._lanes)) == 1:  # as with one caller
+            batch.append(next(filter(None, self._lanes)).popleft())
+            self._gathering.taken(1, all_=True)
+            return batch
         size = 0
         for number, lane in enumerate(self._lanes):
             if not lane:

@@ -28,6 +28,8 @@ HEAD_BYTES = 32 << 10
 _VERSIONS = (b"1.0", b"1.1")
 log = logging.getLogger("popmq.protocols")
 
+#: Events of a request, such as its chunks, that are taken before other connections have their turn.
+_EVENTS_A_TURN = 200
 #: Bytes of later requests that are read while a call runs; then the client waits.
 _AHEAD_BYTES = 64 << 10
 #: Interval of the looks at a connection; a request has to grow by this many bytes from one to the next.
@@ -75,7 +77,8 @@ class Http1(asyncio.Protocol):
         #: The answer to a head, which waits for the end of its request.
         self._ready: Answer | None = None
         self._call: HttpCall | None = None
-        self._pieces: list[bytes] = []
+        #: Not a list: chunks of two bytes would be objects of forty.
+        self._body = bytearray()
         #: Bytes of the request that is being received, and those at the last look.
         self.held = self._held_before = 0
         self._ahead = 0
@@ -136,16 +139,22 @@ class Http1(asyncio.Protocol):
     # ── Requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _read(self) -> None:
-        """Takes what h11 has found, until a call runs or more bytes are needed."""
+        """Takes what h11 has found, until a call runs or more bytes are needed; the rest in the next turn."""
+        left = _EVENTS_A_TURN
         try:
             while self._task is None and self._transport is not None and not self._transport.is_closing():
+                if not left:
+                    self._transport.pause_reading()
+                    self._loop.call_soon(self._go_on)
+                    break
+                left -= 1
                 event = self._state.next_event()
                 if event is h11.NEED_DATA or event is h11.PAUSED:
                     break
                 if isinstance(event, h11.Request):
                     self._begin(event)
                 elif isinstance(event, h11.Data):
-                    self._keep(bytes(event.data))
+                    self._keep(event.data)
                 elif isinstance(event, h11.EndOfMessage):
                     self._run()
                 elif isinstance(event, h11.ConnectionClosed):
@@ -155,6 +164,12 @@ class Http1(asyncio.Protocol):
             self._refuse(error(Aborted(Code.INVALID_ARGUMENT, f"this is not HTTP/1.1: {problem}"), status))
         except Aborted as aborted:
             self._refuse(error(aborted))
+
+    def _go_on(self) -> None:
+        """The next turn of a request with many events."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+            self._read()
 
     def _begin(self, request: h11.Request) -> None:
         """The head of a request: whoever may not call is answered before the body is read. Raises Aborted."""
@@ -189,9 +204,9 @@ class Http1(asyncio.Protocol):
             return True
         return self.address == "" or ipaddress.ip_address(self.address).is_loopback
 
-    def _keep(self, data: bytes) -> None:
+    def _keep(self, data: bytes | bytearray) -> None:
         """Keeps bytes of a body. Raises Aborted."""
-        self._pieces.append(data)
+        self._body += data
         self.held += len(data)
         self._port.keeps(self, len(data))
         if self.held > BODY_BYTES:
@@ -200,7 +215,7 @@ class Http1(asyncio.Protocol):
     def _run(self) -> None:
         """Starts the call of a whole request, unless the head was answered."""
         if self._asked is not None and self._call is not None:
-            self._asked = self._asked._replace(body=b"".join(self._pieces))
+            self._asked = self._asked._replace(body=bytes(self._body))
             self._task = self._loop.create_task(self._answered(self._asked, self._call), name=self._call.path)
 
     async def _answered(self, asked: Asked, call: HttpCall) -> None:
@@ -242,7 +257,7 @@ class Http1(asyncio.Protocol):
     def _drop(self) -> None:
         """Frees the body."""
         self._port.keeps(self, -self.held)
-        self._pieces, self.held = [], 0
+        self._body, self.held = bytearray(), 0
 
     # ── Answers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -109,8 +109,10 @@ class AdminService:
         """Topics by name, all or a page; those of dead letters and of results only on request."""
         request = read(pb.ListTopicsRequest, raw)
         rows = await self._engine.ask(queries.Topics(**pages.asked(request)))
-        shown = [responses.topic(row.topic) for row in rows if request.dead_letter_topics or not row.topic.is_own]
-        return pb.ListTopicsResponse(topics=shown, next_page_token=pages.token(request, rows.after))
+        shown = [row.topic for row in rows if request.dead_letter_topics or not row.topic.is_own]
+        answer = pb.ListTopicsResponse(next_page_token=pages.token(request, rows.after))
+        await pages.in_turns(shown, lambda topic: answer.topics.append(responses.topic(topic)))
+        return answer
 
     async def DeleteTopic(self, raw: bytes) -> Message:
         """Frees the name at once; the topic's data is removed later, between clients' commands (purge.py)."""
@@ -148,8 +150,9 @@ class AdminService:
         """Groups by name, all or a page."""
         request = read(pb.ListGroupsRequest, raw)
         rows = await self._engine.ask(queries.GroupSettings(**pages.asked(request)))
-        shown = [responses.group(group) for group in rows]
-        return pb.ListGroupsResponse(groups=shown, next_page_token=pages.token(request, rows.after))
+        answer = pb.ListGroupsResponse(next_page_token=pages.token(request, rows.after))
+        await pages.in_turns(rows, lambda group: answer.groups.append(responses.group(group)))
+        return answer
 
     async def SetFilter(self, raw: bytes) -> Message:
         """Sets a group's filter, from the next Pop on: docs/filters.md.

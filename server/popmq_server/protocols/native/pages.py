@@ -17,8 +17,8 @@ from popmq_server.protocols.validation import ENTRIES_MAX
 from popmq_server.values.message import check_range
 
 R = TypeVar("R")
-#: Rows of an answer that are made in one turn of the event loop: some milliseconds.
-ROWS_A_TURN = 500
+#: Rows of an answer that are made in one turn of the event loop: about a millisecond.
+ROWS_A_TURN = 100
 #: Fields of a request that may change from page to page; all other fields tell which list it is.
 OF_ONE_PAGE = ("page_token", "page_size", "max_leases", "max_messages", "max_message_groups")
 

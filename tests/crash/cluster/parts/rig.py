@@ -127,7 +127,8 @@ def knows(port: int, names: Names) -> bool:
         peer = cluster.peer(f"127.0.0.1:{port}")
         try:
             until_s = asyncio.get_running_loop().time() + 3.0
-            found = topics.topic_table(await peer.call(topics.all_topics(), until_s)).keys()
+            pieces = topics.topic_pieces(await peer.call(topics.all_topics(), until_s))
+            found = {name for some in pieces for name in some}
             known = groups.group_table(await peer.call(groups.all_groups(), until_s)).keys()
             return {names.topic, names.fifo} <= found and {names.group, names.fifo_group} <= known
         finally:

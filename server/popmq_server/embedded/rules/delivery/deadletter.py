@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from popmq_server.contract.commands import Position
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.delivery import lease_history
 from popmq_server.embedded.rules.results import stored
 from popmq_server.embedded.rules.topics import quarantine, readers
@@ -31,7 +32,7 @@ from popmq_server.embedded.store.keys import CQ_KEY, QUEUE_KEY, U64
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.errors import Later, Refused
 from popmq_server.values import fields
-from popmq_server.values.ids import GroupTopic
+from popmq_server.values.ids import GroupTopic, TopicId
 from popmq_server.values.message import REPLIES, REPLY_TO, varint
 from popmq_server.values.outgoing import Outgoing
 from popmq_server.values.records import TopicStat
@@ -276,7 +277,12 @@ def gone_ahead(tx: Tx, where: GroupTopic, upto: Position | None = None) -> int:
 
 def mark_gone(tx: Tx, topic_id: int, queue: int, offsets: list[int]) -> None:
     """Marks dead letters as redriven: readers skip them from now on."""
+    end = tx.state.queue_max.get((TopicId(topic_id), queue), 0)
     for offset in offsets:
+        if offset >= end:
+            broken("redriven_in_its_queue", topic=topic_id, queue=queue, offset=offset, end=end)
+        if is_gone(tx.kv, topic_id, queue, offset):
+            broken("redriven_once", topic=topic_id, queue=queue, offset=offset)
         tx.kv.put("gone", CQ_KEY.pack(topic_id, queue, offset), U64.pack(tx.now_ms))
     topic_counts.add(tx, topic_id, redriven=len(offsets))
 

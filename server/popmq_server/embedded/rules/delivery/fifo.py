@@ -32,6 +32,7 @@ See docs/decisions/0026-fifo-by-message-group.md.
 import functools
 from typing import NamedTuple
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.rules.topics.chunk import pin_records
 from popmq_server.embedded.rules.topics.log import located
@@ -111,7 +112,9 @@ def keeps_order(tx: Tx, ck: CheckPoint) -> bool:
 
 def put(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
     """Adds a waiting entry. A group that pulled may have sent a message back twice: the message then waits once."""
-    if tx.state.subscriptions.get(where, _PLAIN).pulled and tx.kv.get("fwait", entry.key) is not None:
+    if tx.kv.get("fwait", entry.key) is not None:
+        if not tx.state.subscriptions.get(where, _PLAIN).pulled:
+            broken("message_waits_once", ("fwait", entry.key))
         readers.count(tx, where, start=1)
         return
     value = FWAIT_VALUE.pack(*entry[1:9]) + entry.reason.encode()
@@ -122,7 +125,8 @@ def put(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
 
 def remove(tx: Tx, where: GroupTopic, entry: Waiting) -> None:
     """Removes a waiting entry."""
-    tx.kv.delete("fwait", entry.key)
+    if not tx.kv.delete("fwait", entry.key):
+        broken("waiting_entry_was_there", ("fwait", entry.key))
     pin_records(tx, (entry.position,), -1)
     _moved(tx, where, entry, -1)
 
@@ -179,6 +183,8 @@ def put_back(
     for member, run, offset, position, size in located(tx.kv, ck, bits):
         key = FWAIT_KEY.pack(*where, ck.message_groups[member], offset)
         attempts = run.attempts - (not bound and not tried >> member & 1)
+        if attempts < 0:
+            broken("attempts_counted", checkpoint=ck.ck_id, member=member, attempts=attempts)
         tie = (ck.ck_id, member) if bound else (0, 0)
         halt = stopped >> member & 1
         past = (run.past or ck.popped_ms) + (0 if followers >> member & 1 else snoozed)
@@ -192,8 +198,9 @@ def take_back(tx: Tx, ck: CheckPoint, bits: int) -> None:
     for member, _, offset, _, _ in located(tx.kv, ck, bits):
         key = FWAIT_KEY.pack(*where, ck.message_groups[member], offset)
         value = tx.kv.get("fwait", key)
-        if value is not None:
-            remove(tx, where, waiting_of(key, value))
+        if value is None:
+            broken("released_waits_in_its_message_group", ("fwait", key), checkpoint=ck.ck_id, member=member)
+        remove(tx, where, waiting_of(key, value))
 
 
 def stopped(tx: Tx, where: GroupTopic, message_group: bytes) -> list[Waiting]:

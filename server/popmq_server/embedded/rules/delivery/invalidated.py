@@ -35,8 +35,10 @@ def of_checkpoint(state: State, ck: CheckPoint) -> int:
         if ck.ck_id >= void.ck_id:
             continue
         for run, start, inside in ck.runs_with(ck.all_bits):
-            if void.covers(run.queue, run.first + run.length - 1):
+            if void.covers(run.queue, run.first + run.span - 1):
                 below = max(0, void.bounds[run.queue] - run.first)
+                if run.bits:
+                    below = (run.bits & (1 << below) - 1).bit_count()
                 found |= (inside >> below << below) << start
     return found
 

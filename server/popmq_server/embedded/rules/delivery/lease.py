@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from popmq_server.contract.commands import Ack, Acked, Change, Changed, ChangeInvisibleTime, GivenResult
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.delivery import (
     deadletter,
     fifo,
@@ -75,8 +76,11 @@ def find(tx: Tx, group: Group, handle: Handle, field: str) -> FoundMember:
     gone; the member is void; done or released.
     """
     ck = tx.state.ck.get(handle.ck_id)
-    if ck is None and handle.ck_id < tx.state.counters[""].ck_id:
+    given = tx.state.counters[""].ck_id
+    if ck is None and handle.ck_id < given:
         raise lapsed(field)
+    if ck is not None and ck.ck_id >= given:
+        broken("checkpoint_number_given", checkpoint=ck.ck_id, next=given)
     if ck is None or ck.nonce != handle.nonce or handle.member >= ck.members:
         raise bad_handle(field, "this broker did not issue this handle")
     if ck.group_id != group.group_id:
@@ -219,9 +223,11 @@ def finish(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
 
     An owner's CheckPoint stays, empty or not, until AckUpTo: a repeated Pop of its token still needs it.
     """
+    part = tx.state.leases[(ck.ck_id, sub)]
+    if bits & ~part.undone:
+        broken("lease_holds_what_leaves", checkpoint=ck.ck_id, part=sub, undone=part.undone, leaving=bits)
     leases.hold(tx, ck, bits, -1)
     readers.count(tx, (ck.group_id, ck.topic_id), acked=bits.bit_count())
-    part = tx.state.leases[(ck.ck_id, sub)]
     left = part.undone & ~bits
     if left or ck.owner_id:
         leases.set_part(tx, ck, sub, part._replace(undone=left))

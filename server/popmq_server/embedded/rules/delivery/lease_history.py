@@ -12,6 +12,7 @@ rewrites the lease's key anyway, so it needs no put of its own.
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.state import leases
 from popmq_server.embedded.state.space import MOVE, value_bytes
 from popmq_server.embedded.state.tx import Tx
@@ -53,13 +54,17 @@ ROWS_MAX = 50_000
 
 
 class Span(NamedTuple):
-    """The place of one row: `length` offsets of a queue from `first` on. `undone`: bits of those not done."""
+    """The place of one row: `length` offsets of a queue from `first` on; if `covers` is not 0, those of its bits.
+
+    `undone`: bits of those not done.
+    """
 
     run: Run
     first: int
     length: int
     sub: int
     undone: int
+    covers: int = 0
 
 
 def leave(tx: Tx, ck: CheckPoint, sub: int, bits: int) -> None:
@@ -97,7 +102,8 @@ def _by_run(ck: CheckPoint, undone: int) -> list[Span]:
     """One row for each run of a CheckPoint."""
     found = []
     for run in ck.runs:
-        found.append(Span(run, run.first, run.length, 0, undone & (1 << run.length) - 1))
+        inside = undone & (1 << run.length) - 1
+        found.append(Span(run, run.first, run.span, 0, run.places(inside), run.bits))
         undone >>= run.length
     return found
 
@@ -105,7 +111,7 @@ def _by_run(ck: CheckPoint, undone: int) -> list[Span]:
 def _one_by_one(ck: CheckPoint, bits: int, how: int) -> list[Span]:
     """One row for each member of `bits`."""
     return [
-        Span(run, run.first + place, 1, start + place + 1, how != ACKED)
+        Span(run, run.offset(place), 1, start + place + 1, how != ACKED)
         for run, start, inside in ck.runs_with(bits)
         for place in members_of(inside)
     ]
@@ -116,15 +122,17 @@ def _put(tx: Tx, ck: CheckPoint, spans: Iterable[Span], lease: Lease, how: int, 
     alike, before = list[HistoryRow](), (-1, 0)
     popped_ms, due_ms = ck.popped_ms if lease.due_ms else 0, lease.due_ms if lease.due_ms < NEVER else 0
     times, texts, renewed = (popped_ms, due_ms, tx.now_ms), (ck.client, reason), (lease.renewals, lease.renewed_ms)
-    for run, first, length, sub, undone in spans:
+    for run, first, length, sub, undone, covers in spans:
         if not tx.room.take(MOVE, ROW_BYTES + value_bytes(len(reason))):
             continue
         if alike and not (before[0] == run.queue and before[1] <= first):
             _add(tx, ck.topic_id, before[0], alike)
             alike = []
         before = run.queue, first
-        place, done = (ck.group_id, first, length, ck.ck_id, sub), (1 << length) - 1 ^ undone
-        alike.append(HistoryRow(*place, how, *times, done, *texts, run.attempts, *renewed, back_ms))
+        if undone >> length or length < 1:
+            broken("history_row_of_its_members", checkpoint=ck.ck_id, first=first, length=length, undone=undone)
+        place, done = (ck.group_id, first, length, ck.ck_id, sub), (covers or (1 << length) - 1) ^ undone
+        alike.append(HistoryRow(*place, how, *times, done, *texts, run.attempts, *renewed, back_ms, covers))
     if alike:
         _add(tx, ck.topic_id, before[0], alike)
 

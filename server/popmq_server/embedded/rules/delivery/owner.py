@@ -36,6 +36,7 @@ from popmq_server.contract.commands import (
     ReleaseOwner,
     RenewOwner,
 )
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.delivery import lease_history
 from popmq_server.embedded.rules.delivery.fair import choice
 from popmq_server.embedded.rules.delivery.retry import take_back, to_retry
@@ -93,6 +94,8 @@ def find_owner(tx: Tx, group_name: str, name: str, generation: int, reach: Reach
             field="owner",
             action="attach it first (in Python: client.attach_owner)",
         )
+    if owner.name != name:
+        broken("owner_has_its_name", owner=owner.owner_id, name=owner.name)
     _check_reach(tx, reach, group, owner)
     if generation and generation < owner.generation:
         raise Refused(
@@ -205,12 +208,11 @@ def ack_up_to(tx: Tx, command: AckUpTo) -> AckedUpTo:
     _, owner = find_owner(tx, command.group, command.owner, command.generation, command.reach)
     topics: dict[str, int] = {}
     finished, torn = [], 0
-    for key in tx.state.owner_tokens.get(owner.owner_id, ()):
-        token = tx.state.tokens[key]
+    for key, token in owners.tokens_of(tx, owner.owner_id):
         if token.epoch > command.epoch:
             continue
         finished.append(key)
-        acked, lost = _finish(tx, token)
+        acked, lost = _finish(tx, key, token)
         torn += lost
         if acked and (topic := tx.state.topics.get(key[1])):
             topics[topic.name] = topics.get(topic.name, 0) + acked
@@ -219,12 +221,12 @@ def ack_up_to(tx: Tx, command: AckUpTo) -> AckedUpTo:
     return AckedUpTo(sum(topics.values()), owner.acked_epoch, topics, torn)
 
 
-def _finish(tx: Tx, token: Token) -> tuple[int, int]:
+def _finish(tx: Tx, key: owners.TokenKey, token: Token) -> tuple[int, int]:
     """Acks all members that a token still holds, bound or released; torn members are no longer its own.
 
     Returns the numbers of both.
     """
-    ck = tx.state.ck.get(token.ck_id) if token.ck_id else None
+    ck = owners.checkpoint_of(tx, key, token)
     if ck is None:
         return 0, 0
     part = tx.state.leases[(ck.ck_id, 0)]
@@ -257,7 +259,9 @@ def lapse(tx: Tx, owner_id: int, members_max: int) -> int:
     if where is None:
         leases.forget_owner(tx, owner_id)
         return 1
-    owner = tx.state.owners[where]
+    owner = tx.state.owners.get(where)
+    if owner is None or owner.owner_id != owner_id:
+        broken("owner_has_its_key", owner=owner_id, stored=owner and owner.owner_id)
     if owner.lease_until_ms > tx.now_ms:
         moved = _reclaim(tx, owner, members_max)
         owners.put(tx, owner)
@@ -276,8 +280,8 @@ def lapse(tx: Tx, owner_id: int, members_max: int) -> int:
 def _reclaim(tx: Tx, owner: Owner, members_max: int) -> int:
     """Takes back whole CheckPoints until `members_max` is reached; returns the number of members."""
     moved = 0
-    for key in tx.state.owner_tokens.get(owner.owner_id, ()):
-        ck = tx.state.ck.get(tx.state.tokens[key].ck_id)
+    for key, token in owners.tokens_of(tx, owner.owner_id):
+        ck = owners.checkpoint_of(tx, key, token)
         part = tx.state.leases.get((ck.ck_id, 0)) if ck else None
         if ck is not None and part is not None and part.released and moved < members_max:
             moved += part.released.bit_count()
@@ -297,8 +301,8 @@ def bind_again(tx: Tx, ck: CheckPoint, part: Lease) -> Lease:
 def _release_members(tx: Tx, owner: Owner, members_max: int) -> tuple[int, bool]:
     """Releases whole CheckPoints until `members_max` is reached; (members, whether there are more)."""
     moved = 0
-    for key in tx.state.owner_tokens.get(owner.owner_id, ()):
-        ck = tx.state.ck.get(tx.state.tokens[key].ck_id)
+    for key, token in owners.tokens_of(tx, owner.owner_id):
+        ck = owners.checkpoint_of(tx, key, token)
         part = tx.state.leases.get((ck.ck_id, 0)) if ck else None
         if ck is None or part is None or not (bits := part.undone & ~part.released):
             continue
@@ -318,12 +322,11 @@ def _drop(tx: Tx, owner: Owner, members_max: int) -> int:
     The retry entries of released members stay and become ordinary ones, as their CheckPoint does not exist any more.
     """
     moved, gone = 0, list[owners.TokenKey]()
-    for key in tx.state.owner_tokens.get(owner.owner_id, ()):
+    for key, token in owners.tokens_of(tx, owner.owner_id):
         if moved >= members_max:
             owners.drop_tokens(tx, owner.owner_id, gone)
             return moved
-        token = tx.state.tokens[key]
-        ck = tx.state.ck.get(token.ck_id) if token.ck_id else None
+        ck = owners.checkpoint_of(tx, key, token)
         if ck is not None:
             part = tx.state.leases[(ck.ck_id, 0)]
             bits = part.undone & ~part.released

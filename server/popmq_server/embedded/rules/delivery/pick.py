@@ -20,6 +20,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 from popmq_server.contract.commands import Position
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.delivery import deadletter, invalidated, retry
 from popmq_server.embedded.rules.delivery.retry import RetryEntry
 from popmq_server.embedded.rules.topics import quarantine, readers
@@ -172,6 +173,10 @@ class Pick:
     def _take(self, position: int, size: int, read: tuple[int, bytes], queue: int, offset: int, attempt: int) -> None:
         """Adds one message to the plan, and its chunk, which the lease will pin."""
         chunk = self.log.chunk_of(position)
+        if chunk < 0:
+            broken(
+                "popped_message_in_a_chunk", topic=self.topic.topic_id, queue=queue, offset=offset, position=position
+            )
         if not self.chunks or self.chunks[-1][1] != chunk:
             self.chunks.append((len(self.rows), chunk))
         self.rows.append((read[1], read[0], queue, offset, attempt, len(self.rows)))
@@ -202,6 +207,8 @@ class Pick:
         self._reach(queue, start, offset)
 
     def _reach(self, queue: int, start: int, offset: int) -> None:
+        if offset < start:
+            broken("pop_moves_on", topic=self.topic.topic_id, queue=queue, start=start, end=offset)
         self.poff[queue] = offset
         if offset > start:
             self.served.append(queue)
@@ -308,6 +315,11 @@ class Pick:
         state, topic_id = self.tx.state, self.topic.topic_id
         least = state.queue_min.get((topic_id, queue), 0)
         offset = self.begins.get(queue, state.poff.get((self.group.group_id, topic_id, queue), least))
+        if max(offset, least) > (end := state.queue_max.get((topic_id, queue), 0)):
+            where = self.group.group_id, topic_id, queue
+            if least > end:
+                broken("queue_begins_before_its_end", where=where, begin=least, end=end)
+            broken("position_in_queue", where=where, offset=offset, end=end)
         self.dropped += max(0, least - offset)
         return max(offset, least)
 
@@ -411,7 +423,10 @@ class Pick:
         """Messages that are left in the queues and the retry topic after `apply`."""
         state, where = self.tx.state, (self.group.group_id, self.topic.topic_id)
         if len(queues) == self.topic.queues:
-            return state.total.get(where[1], 0) - state.passed.get(where, 0) + state.stat[where].retry
+            unread = state.total.get(where[1], 0) - state.passed.get(where, 0)
+            if unread < 0:
+                broken("passed_within_the_ends", where=where, left=unread)
+            return unread + state.stat[where].retry
         tops = sum(state.queue_max.get((where[1], queue), 0) for queue in queues)
         return tops - sum(state.poff.get((*where, queue), 0) for queue in queues) + state.stat[where].retry
 

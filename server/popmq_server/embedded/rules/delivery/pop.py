@@ -18,6 +18,7 @@ sets `again`: it runs again after the other waiting commands.
 from collections.abc import Sequence
 
 from popmq_server.contract.commands import Pop
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.operations import PeekedPiece, PeekPiece
 from popmq_server.embedded.rules.delivery import invalidated
 from popmq_server.embedded.rules.delivery.fair import choice
@@ -205,7 +206,9 @@ def lease(
     tx: Tx, pick: Pick, due_ms: int, client: str, attempt_id: str, owner_id: int = 0, *, session: bool = False
 ) -> CheckPoint:
     """Leases the picked messages under one CheckPoint until `due_ms`, or with `session` as long as the client lives."""
-    kind = RETRY if len(pick.retries) == len(pick.runs) and pick.retries else NORMAL
+    kind, members = RETRY if len(pick.retries) == len(pick.runs) and pick.retries else NORMAL, len(pick.rows)
+    if members > pick.messages_max:
+        broken("pop_takes_no_more_than_asked", members=members, most=pick.messages_max)
     message_groups, part = tuple[bytes, ...](), 0
     if isinstance(pick, FifoPick):
         kind, message_groups, part = FIFO, tuple(pick.message_groups), pick.part
@@ -213,7 +216,7 @@ def lease(
         tx,
         (pick.group.group_id, pick.topic.topic_id),
         kind,
-        len(pick.rows),
+        members,
         pick.runs,
         pick.chunks,
         owner_id=owner_id,

@@ -10,6 +10,7 @@ The caller has made dead letters of the members that have no attempt left.
 from collections.abc import Collection
 from typing import NamedTuple
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.delivery import fifo
 from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.rules.topics.chunk import pin, pin_records
@@ -92,6 +93,8 @@ def to_retry(
     for member, run, offset, position, size in located(tx.kv, ck, bits):
         tie = (ck.ck_id, member) if bound else (0, 0)
         past = (run.past or ck.popped_ms) + snoozed
+        if run.attempts < 1 and not tried:
+            broken("attempts_counted", checkpoint=ck.ck_id, member=member, attempts=run.attempts)
         value = RQ_VALUE.pack(position, size, run.attempts - (not tried), run.queue, offset, past, *tie)
         entries.append((position, value + text))
     first = put(tx, where, entries)
@@ -133,7 +136,8 @@ def put(tx: Tx, where: GroupTopic, entries: list[tuple[int, bytes]]) -> int:
 def remove(tx: Tx, where: GroupTopic, entries: Collection[tuple[bytes, int]], **counted: int) -> None:
     """Removes entries, each a key and the position of its record. `counted`: other counters that change with them."""
     for key, _ in entries:
-        tx.kv.delete("rq", key)
+        if not tx.kv.delete("rq", key):
+            broken("retry_entry_was_there", ("rq", key))
     pin_records(tx, [position for _, position in entries], -1)
     readers.count(tx, where, retry=-len(entries), **counted)
 
@@ -144,7 +148,10 @@ def take(tx: Tx, where: GroupTopic, entries: Collection[RetryEntry]) -> None:
     `attempts` counts the earlier deliveries; the next CheckPoint continues from it.
     """
     remove(tx, where, [entry[:2] for entry in entries])
+    end = tx.state.counters[""].rseq
     for entry in entries:
+        if RQ_KEY.unpack(entry.key)[2] >= end:
+            broken("retry_number_given", ("rq", entry.key), next=end)
         if entry.bound_ck:
             leases.tear(tx, entry.bound_ck, entry.bound_member)
 
@@ -159,8 +166,9 @@ def take_back(tx: Tx, ck: CheckPoint, part: Lease) -> None:
         return
     where = (ck.group_id, ck.topic_id)
     for rank, member in enumerate(members_of(part.released_at)):
-        if part.released >> member & 1:
-            tx.kv.delete("rq", RQ_KEY.pack(*where, part.released_first + rank))
+        key = RQ_KEY.pack(*where, part.released_first + rank)
+        if part.released >> member & 1 and not tx.kv.delete("rq", key):
+            broken("released_is_in_the_retry_topic", ("rq", key), checkpoint=ck.ck_id, member=member)
     for chunk, count in ck.by_chunk(part.released).items():
         pin(tx, chunk, -count)
     leases.loosen(tx, ck.owner_id, -part.released.bit_count())

@@ -22,6 +22,7 @@ import logging
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
+from popmq_server.embedded.invariants.broken import BrokenInvariant
 from popmq_server.embedded.rules.delivery import (
     deadletter,
     fifo,
@@ -93,6 +94,7 @@ class Reviving(Job):
     """
 
     name = "lease"
+    moved_by = frozenset({"due"})
 
     def __init__(self) -> None:
         super().__init__()
@@ -282,7 +284,7 @@ def put_off(tx: Tx, key: tuple[int, int], due_ms: int) -> bool:
     """Postpones a lease that failed: it stays leased. Returns False if it cannot be read, and changes nothing."""
     try:
         part = tx.state.leases.get(key)
-    except (*RowReader.ERRORS, StartError):
+    except (*RowReader.ERRORS, BrokenInvariant, StartError):
         return False
     if part is not None:
         leases.put_off(tx, key, part, due_ms)

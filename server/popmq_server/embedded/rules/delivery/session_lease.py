@@ -17,6 +17,7 @@ See docs/decisions/0017-session-leases.md.
 """
 
 from popmq_server.contract.commands import ReleaseSession, RenewSession, queries
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.operations import NextRelease, NextRenewal, SessionPiece
 from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.rules.topics.log import Log, located
@@ -41,7 +42,7 @@ def renew(tx: Tx, command: RenewSession | NextRenewal) -> SessionPiece:
     held, after = _piece(tx, command.client, command.after if isinstance(command, NextRenewal) else 0)
     moved = 0
     for ck_id in held:
-        ck, part = tx.state.ck[ck_id], tx.state.leases.get((ck_id, 0))
+        ck, part = _checkpoint(tx, command.client, ck_id), tx.state.leases.get((ck_id, 0))
         due_ms = min(tx.now_ms + SESSION_LEASE_MS, ck.popped_ms + SESSION_CAP_MS)
         if part is not None and tx.now_ms < part.due_ms < due_ms:  # an expired lease is not renewed
             leases.set_part(tx, ck, 0, part.renewed(tx.now_ms, due_ms))
@@ -59,10 +60,18 @@ def release(tx: Tx, command: ReleaseSession | NextRelease) -> SessionPiece:
     for ck_id in held:
         part = tx.state.leases.get((ck_id, 0))
         if part is not None and part.due_ms > tx.now_ms:
-            ck = tx.state.ck[ck_id]
+            ck = _checkpoint(tx, command.client, ck_id)
             leases.set_part(tx, ck, 0, ended(tx, ck, 0, part))
             moved += 1
     return SessionPiece(moved, after)
+
+
+def _checkpoint(tx: Tx, client: str, ck_id: int) -> CheckPoint:
+    """A CheckPoint that is bound to a client's session."""
+    ck = tx.state.ck.get(ck_id)
+    if ck is None or ck.client != client or not ck.session:
+        broken("session_has_its_leases", checkpoint=ck_id, found=ck is not None)
+    return ck
 
 
 def ended(tx: Tx, ck: CheckPoint, sub: int, part: Lease) -> Lease:

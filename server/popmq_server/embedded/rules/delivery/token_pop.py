@@ -9,6 +9,7 @@ Both renew the owner's lease.
 import itertools
 
 from popmq_server.contract.commands import Available, Pop, PopToken, Position, Ready
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.delivery import deadletter, invalidated
 from popmq_server.embedded.rules.delivery.fair import choice
 from popmq_server.embedded.rules.delivery.fifo_pick import FifoPick
@@ -91,7 +92,7 @@ def pop(tx: Tx, command: Pop, ask: PopToken) -> Leased:
     until_ms = max(owner.lease_until_ms, tx.now_ms + (command.invisible_ms or group.invisible_ms))
     owner = owners.put(tx, owner._replace(lease_until_ms=until_ms, last_seen_ms=tx.now_ms, released=False))
     if known is not None:
-        return _replay(tx, owner, known)
+        return _replay(tx, owner, key, known)
     return _seal(tx, command, ask, group, topic, owner, key, wanted)
 
 
@@ -104,7 +105,7 @@ def _replaced(topic: Topic) -> Refused:
     )
 
 
-def _replay(tx: Tx, owner: Owner, token: Token) -> Leased:
+def _replay(tx: Tx, owner: Owner, key: owners.TokenKey, token: Token) -> Leased:
     """The undone members in the order of the first answer; attempts do not increase."""
     if not token.ck_id:
         sealed = (token.members, token.end, 0, token.members)  # `members` > 0: its topic was purged
@@ -118,8 +119,11 @@ def _replay(tx: Tx, owner: Owner, token: Token) -> Leased:
             replay=True,
             sealed=sealed,
         )
-    ck = tx.state.ck[token.ck_id]
-    part = tx.state.leases[(ck.ck_id, 0)]
+    ck, part = owners.checkpoint_of(tx, key, token), tx.state.leases.get((token.ck_id, 0))
+    if token.owner_id != owner.owner_id:
+        broken("token_has_its_owner", owner=owner.owner_id, stored=token.owner_id, epoch=token.epoch)
+    if ck is None or part is None:
+        broken("sealed_set_has_its_lease", owner=owner.owner_id, epoch=token.epoch, checkpoint=token.ck_id)
     if part.released:
         part = bind_again(tx, ck, part)
     rows, lost = read_members(tx, ck, part.undone)

@@ -59,7 +59,7 @@ def _key_of(tx: Tx, where: GroupTopic, topic: Topic, index: FairIndex, slot: int
         raw = tx.kv.get("rq", RQ_KEY.pack(*where, rseq))
         place = None if raw is None else RQ_VALUE.unpack_from(raw)[:2]
     try:
-        return b"" if place is None else index.read_key(log.unverified(*place))
+        return b"" if place is None else index.read_keys([log.unverified(*place)])[0]
     except (IndexError, ValueError):
         return b""
 
@@ -74,7 +74,7 @@ def standing(tx: Tx, group: Group, topic: Topic, data: bytes | None) -> str:
     if fair is None or not fair.on or data is None or topic.type in ("FIFO", "LITE") or topic.is_dead_letter:
         return ""
     where = (group.group_id, topic.topic_id)
-    index, key = indexes.of_group(tx.state, where), keys.reader_of(fair)(data)
+    index, key = indexes.of_group(tx.state, where), keys.reader_of(fair)([data])[0]
     limits, number = Limits(fair, where) if index is None else index.limits, keys.number_of(key)
     leases_max, rate = limits.of(number)
     verdict = limits.may_go(tx.state, number, 0, tx.now_ms)

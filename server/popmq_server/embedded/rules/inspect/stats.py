@@ -12,6 +12,7 @@ from popmq_server.contract.commands.numbers import (
     ScheduleNumbers,
     TopicNumbers,
 )
+from popmq_server.embedded.invariants.broken import BrokenInvariant
 from popmq_server.embedded.operations import StoreState, StoreUse, TopicNames
 from popmq_server.embedded.rules.delivery import deadletter
 from popmq_server.embedded.rules.delivery.owner import covers_owner
@@ -418,7 +419,7 @@ def _first(kv: Transaction, state: State, where: GroupTopic, position: int) -> i
         bits &= sum(1 << member for member in members_of(bits) if ck.chunk_of(member) == position)
         try:
             units = [unit[3:] for unit in located(kv, ck, bits)] if bits else []
-        except LookupError:  # a damaged CheckPoint must not hide the numbers of its group
+        except (BrokenInvariant, LookupError):  # a damaged CheckPoint must not hide the numbers of its group
             continue
         times += [read[0] for unit in units if (read := log.fetch(ck.topic_id, *unit)) is not None]
     return min(times, default=0)

@@ -23,6 +23,7 @@ See docs/decisions/0037-lite-topics.md.
 
 import itertools
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.delivery.subscription import bind
 from popmq_server.embedded.rules.topics import readers, registry
 from popmq_server.embedded.rules.topics.log import Log, entries
@@ -79,7 +80,12 @@ def resolve(tx: Tx, topic_name: str, group_name: str) -> tuple[Group, Topic]:
 def find(tx: Tx, parent: Topic, name: str) -> Topic | None:
     """A lite topic by name, or None."""
     topic_id = tx.state.lite_ids.get((parent.topic_id, name))
-    return None if topic_id is None else tx.state.topics[topic_id]
+    if topic_id is None:
+        return None
+    found = tx.state.topics.get(topic_id)
+    if found is None or found.parent_id != parent.topic_id or found.lite_topic != name:
+        broken("lite_topic_has_its_name", parent=parent.topic_id, topic=topic_id)
+    return found
 
 
 def ensure(tx: Tx, parent: Topic, name: str) -> Topic | Refused:

@@ -76,7 +76,11 @@ def _members(ck: CheckPoint, wanted: dict[tuple[int, int], list[int]]) -> Iterat
     for run in ck.runs:
         offsets = wanted.get((ck.topic_id, run.queue), ())
         for offset in offsets[bisect.bisect_left(offsets, run.first) :] if offsets else ():
-            if offset >= run.first + run.length:
+            if (place := offset - run.first) >= run.span:
                 break
-            yield (ck.topic_id, run.queue, offset), HeldMessage(ck, run, 1 << start + offset - run.first)
+            if run.bits:
+                if not run.bits >> place & 1:
+                    continue
+                place = (run.bits & (1 << place) - 1).bit_count()
+            yield (ck.topic_id, run.queue, offset), HeldMessage(ck, run, 1 << start + place)
         start += run.length

@@ -25,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.topics.chunk import IDX_HEAD, IDX_RANGE, NAME_BYTES
 from popmq_server.embedded.rules.topics.index import NAME, WIDE_NAME
 from popmq_server.embedded.state.jobs import Job, Timed
@@ -78,7 +79,12 @@ def generations(kv: Transaction, topic_id: int) -> Iterator[Generation]:
     prefix = U32.pack(topic_id)
     row = kv.last("res", prefix)
     while row is not None:
+        _, begin, part = KEY.unpack(row[0])
+        if part != END:
+            broken("generation_has_its_end", ("res", row[0]), part=part)
         reach, names = REACH.unpack(row[1])
+        if reach <= begin or not names:
+            broken("generation_reaches_on", ("res", row[0]), reach=reach, names=names)
         yield Generation(row[0][: TOPIC_AT.size], reach, names)
         row = kv.floor("res", row[0][: TOPIC_AT.size], prefix)
 
@@ -123,9 +129,14 @@ def _placed(raw: bytes, wanted: set[bytes]) -> list[tuple[bytes, int]]:
 def _in_generation(kv: Transaction, generation: Generation, names: list[bytes]) -> dict[bytes, int]:
     found: dict[bytes, int] = {}
     for name in names:
-        raw = kv.get("res", generation.prefix + U16.pack(part_of(name)))
+        key = generation.prefix + U16.pack(part_of(name))
+        raw = kv.get("res", key)
+        if raw is not None and len(raw) % WIDE_NAME.size:
+            broken("result_part_of_whole_entries", ("res", key), bytes=len(raw))
         if raw is not None and (at := _last(entries := bytes(raw), name, WIDE_NAME.size)) >= 0:
             found[name] = WIDE_NAME.unpack_from(entries, at)[1]
+            if found[name] >= generation.reach:
+                broken("result_within_its_generation", ("res", key), place=found[name], reach=generation.reach)
     return found
 
 

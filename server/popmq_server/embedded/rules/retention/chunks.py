@@ -10,6 +10,7 @@ See docs/decisions/0011-pins.md.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.delivery import deadletter
 from popmq_server.embedded.rules.topics import chunk as chunk_store
 from popmq_server.embedded.rules.topics import index, lite_chunks, quarantine
@@ -67,6 +68,8 @@ def pinned(tx: Tx, chunk: Chunk) -> bool:
 
 def drop(tx: Tx, topic: Topic, chunk: Chunk) -> None:
     """Removes a chunk and all that belongs to it. Groups that have not read it are moved later: floors.drop."""
+    if any(held := pins(tx, chunk.position)):
+        broken("dropped_chunk_is_free", topic=topic.topic_id, chunk=chunk.position, leases=held[0], entries=held[1])
     chunk_store.drop(tx, topic, chunk.position, chunk.bytes, chunk.ranges)
     index.forget(tx, topic.topic_id)
     for queue, first, count in chunk.ranges:

@@ -20,6 +20,7 @@ minute, and earlier while many messages are stored (housekeeping.py):
                                └── a full piece continues here the next time
 """
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.delivery import deadletter
 from popmq_server.embedded.rules.retention import floors
 from popmq_server.embedded.rules.retention.chunks import (
@@ -172,6 +173,8 @@ class Retention:
             return self._drop_by_age(tx, topic)
         ripe, done = list[Chunk](), True
         limit = marks.limit(tx.kv, topic.topic_id, tx.now_ms - topic.keep_ms)
+        if limit > (end := tx.state.counters[""].position):
+            broken("mark_in_the_log", topic=topic.topic_id, mark=limit, end=end)
         for chunk in chunks(tx, topic.topic_id, self._resume):
             if chunk.position >= limit:
                 break

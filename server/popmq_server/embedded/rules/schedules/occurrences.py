@@ -14,6 +14,7 @@ on the broker's clock, so a step of the wall clock is noticed within a minute, w
 import logging
 
 from popmq_server.clock import SAVED_AHEAD_MAX_MS
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.schedules import cron, schedules
 from popmq_server.embedded.rules.topics import registry
 from popmq_server.embedded.state.events import Event
@@ -127,6 +128,8 @@ def _room(tx: Tx, schedule: Schedule) -> bool:
 
 def _send(tx: Tx, schedule: Schedule, at_ms: int, left: _Left) -> Schedule:
     """Sends one occurrence, or notes why the topic refuses it."""
+    if at_ms > tx.wall_ms:
+        broken("schedule_never_early", name=schedule.name, at_ms=at_ms, wall_ms=tx.wall_ms)
     try:
         message = schedules.message_at(tx, schedule, at_ms)
         schedules.send(tx, schedule, message)

@@ -26,6 +26,7 @@ from popmq_server.contract.commands import (
     queries,
 )
 from popmq_server.contract.commands.numbers import Rows, ScheduleRow
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.lite.lite_send import LitePlacing
 from popmq_server.embedded.rules.retention.by_size import with_room
 from popmq_server.embedded.rules.schedules import cron
@@ -167,11 +168,15 @@ def named(tx: Tx, name: str) -> Schedule:
     schedule = tx.state.schedules.get(name)
     if schedule is None:
         raise schedule_not_found(name)
+    if schedule.name != name:
+        broken("schedule_has_its_name", ("cron", name.encode()), name=schedule.name)
     return schedule
 
 
 def put(tx: Tx, schedule: Schedule) -> None:
     """Stores a changed or new schedule, and updates the earliest next occurrence of all schedules."""
+    if schedule.paused and schedule.next_ms:
+        broken("schedule_paused_has_no_time", name=schedule.name, next_ms=schedule.next_ms)
     before = tx.state.schedules.get(schedule.name)
     tx.state.schedules[schedule.name] = schedule
     first_ms = tx.state.schedule_due
@@ -185,6 +190,11 @@ def store_next(tx: Tx, schedule: Schedule) -> None:
     """Stores a schedule whose next occurrence is later now, without the update of `put`. The caller calls `find_first`
     after the last one: it reads all schedules, and many are due at the same minute.
     """
+    before = tx.state.schedules.get(schedule.name)
+    if before is not None and 0 < schedule.next_ms < before.next_ms:
+        broken("schedule_goes_on", name=schedule.name, next_ms=schedule.next_ms, before_ms=before.next_ms)
+    if before is not None and schedule.sent < before.sent:
+        broken("schedule_sends_counted", name=schedule.name, sent=schedule.sent, before=before.sent)
     tx.state.schedules[schedule.name] = schedule
 
 

@@ -11,6 +11,7 @@ import json
 from typing import Any
 
 from popmq_server.contract.commands import Place, Send, Sent, Settle
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.topics.walks import RowWalk
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import DEDUP_VALUE, U64, hash16
@@ -43,8 +44,13 @@ def first_answer(tx: Tx, key: bytes, topic: Topic, count: int) -> Sent | None:
         return None  # also after a purge: no producer got the answer that the first try was stored
     if (topic_id, stored) != (topic.topic_id, count):
         raise _reused("another topic or another number of messages")
-    places = bytes(raw[DEDUP_VALUE.size :])
-    return Sent(queue, first, True, _decoded(json.loads(places) if places else None))
+    text = bytes(raw[DEDUP_VALUE.size :])
+    places = _decoded(json.loads(text) if text else None)
+    if places is not None and len(places) != count:
+        broken("first_answer_is_whole", ("dedup", key), places=len(places), messages=count)
+    if topic_id != _SETTLED and queue >= topic.queues:
+        broken("first_answer_names_a_queue", ("dedup", key), queue=queue, queues=topic.queues)
+    return Sent(queue, first, True, places)
 
 
 def first_settled(tx: Tx, key: bytes, command: Settle) -> tuple[Sent, ...] | None:
@@ -61,6 +67,8 @@ def first_settled(tx: Tx, key: bytes, command: Settle) -> tuple[Sent, ...] | Non
     if (topic_id, deliveries, stored) != (_SETTLED, _deliveries(command), command.messages):
         raise _reused("another request, or for other numbers of deliveries and messages")
     rows = json.loads(bytes(raw[DEDUP_VALUE.size :]))
+    if len(rows) != len(command.sends):
+        broken("first_answer_is_whole", ("dedup", key), answers=len(rows), sends=len(command.sends))
     return tuple(Sent(queue, first, True, _decoded(places)) for queue, first, places in rows)
 
 
@@ -79,6 +87,8 @@ def _reused(what: str) -> Refused:
 
 def remember(tx: Tx, key: bytes, topic: Topic, count: int, sent: Sent) -> None:
     """Stores the answer to a request of `count` messages."""
+    if sent.places is not None and len(sent.places) != count:
+        broken("first_answer_is_whole", places=len(sent.places), messages=count)
     places = b"" if sent.places is None else _json(_encoded(sent.places))
     _put(tx, key, DEDUP_VALUE.pack(tx.now_ms, topic.topic_id, sent.queue, sent.first, count) + places)
 

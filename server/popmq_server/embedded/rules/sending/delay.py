@@ -30,6 +30,7 @@ from collections.abc import Iterator
 
 from popmq_server.contract.commands import Place, Recall, Reschedule, Rescheduled, queries
 from popmq_server.contract.commands.numbers import CountedRows, DelayedMessage, Rows
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.sending import unique
 from popmq_server.embedded.rules.sending.transaction import preview_of
 from popmq_server.embedded.rules.topics import quarantine, registry
@@ -150,8 +151,12 @@ def stored_ms_of(raw: memoryview) -> int:
 def remove(tx: Tx, key: bytes) -> None:
     """Removes a delayed message from the store. The caller updates the topic's count."""
     clock, due_ms, number, topic_id = SCHED_KEY.unpack(key)
-    tx.kv.delete("sched", key)
-    tx.kv.delete("tsched", TSCHED_KEY.pack(topic_id, clock, due_ms, number))
+    if number >= tx.state.counters[""].sched_id:
+        broken("delayed_number_given", ("sched", key), number=number)
+    if not tx.kv.delete("sched", key):
+        broken("delayed_is_stored", ("sched", key))
+    if not tx.kv.delete("tsched", TSCHED_KEY.pack(topic_id, clock, due_ms, number)):
+        broken("delayed_is_listed", ("sched", key), topic=topic_id)
 
 
 def recall(tx: Tx, command: Recall) -> str:

@@ -13,6 +13,7 @@ Each piece is bounded, and the writer runs it between client commands: a batch o
 
 import itertools
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.sending import delay, stages, unique
 from popmq_server.embedded.rules.sending.placing import Placing, is_plain
 from popmq_server.embedded.rules.topics import quarantine
@@ -35,6 +36,7 @@ class Publishing(Job):
     """One step works on the first stage of the list that is not postponed."""
 
     name = "staged messages"
+    moved_by = frozenset({"publish"})
 
     def next_ms(self, tx: Tx) -> int | None:
         """Now, while there is a stage in the list; later if each of them is postponed."""
@@ -64,6 +66,8 @@ class Publishing(Job):
         raw = tx.kv.get("publish", key)
         assert raw is not None
         number, topic_id, publish = stages.PUBLISH.unpack(raw)
+        if max(number, PUBLISH_KEY.unpack(key)[0]) >= tx.state.counters[""].stage_id:
+            broken("stage_number_given", ("publish", key), number=number)
         topic = tx.state.topics.get(topic_id) if publish else None
         if topic is None:
             blocks = self._dropped(tx, number)
@@ -71,6 +75,8 @@ class Publishing(Job):
             blocks = self._fitting(tx, number)
             if not blocks and tx.room.short:
                 return False
+            if not blocks:
+                broken("published_stage_has_messages", ("publish", key), number=number)
             _publish(tx, topic, number, blocks)
         stages.remove_blocks(tx, key, number, [block for block, _ in blocks])
         return True

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.sending import delay
 from popmq_server.embedded.rules.sending.placing import Placing
 from popmq_server.embedded.rules.topics import quarantine
@@ -53,6 +54,7 @@ class ReleasingDelayed(Job):
     """
 
     name = "delayed messages"
+    moved_by = frozenset({"sched"})
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,6 +111,8 @@ def _release(tx: Tx, due: list[_DueMessage]) -> list[int]:
     ready: dict[int, list[Outgoing]] = {}
     for key, raw in due:
         clock, due_ms, number, topic_id = SCHED_KEY.unpack(key)
+        if due_ms > delay.due_by(tx, clock):
+            broken("delayed_never_early", ("sched", key), due_ms=due_ms, clock=clock)
         delay.remove(tx, key)
         if topic_id not in tx.state.topics:
             continue

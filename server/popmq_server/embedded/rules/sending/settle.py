@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from popmq_server.contract.commands import Change, Changed, Send, Sent, Settle, Settled
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.delivery import deadletter, lease
 from popmq_server.embedded.rules.delivery.lease import FoundMember
 from popmq_server.embedded.rules.results import stored
@@ -94,7 +95,7 @@ def _carried_out(
     )
     if command.results:
         stored.store(tx, group, lease.records_of(tx, lease.read(command.handles), command.results))
-    acked = _finish(tx, acks)
+    acked = _finish(tx, acks, len(command.handles))
     for alike in sorted(alikes, key=lambda each: each.change.kind == "release"):
         if held := lease.still_held(tx, alike.founds):  # the others went with the release of one before them
             lease.carry_out(tx, group, alike.change, held)
@@ -176,13 +177,15 @@ def _check_leaving(tx: Tx, group: Group, command: Settle, alikes: list[Alike]) -
             raise result
 
 
-def _finish(tx: Tx, acks: list[Acks]) -> dict[str, int]:
-    """Finishes members; returns their number by topic."""
+def _finish(tx: Tx, acks: list[Acks], deliveries: int) -> dict[str, int]:
+    """Finishes members, one for each of the named deliveries; returns their number by topic."""
     topics: dict[str, int] = {}
     for ck, sub, bits in acks:
         lease.finish(tx, ck, sub, bits)
         name = tx.state.topics[ck.topic_id].name
         topics[name] = topics.get(name, 0) + bits.bit_count()
+    if (done := sum(topics.values())) != deliveries:
+        broken("settle_ends_each_delivery", asked=deliveries, done=done)
     return topics
 
 

@@ -38,6 +38,7 @@ from popmq_server.contract.commands import (
     Stage,
     StageName,
 )
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.retention.by_size import with_room
 from popmq_server.embedded.rules.topics import quotas, registry
 from popmq_server.embedded.rules.topics.topic import demand, expect
@@ -286,14 +287,18 @@ def _drop_others(tx: Tx, command: CommitBatch, kept: set[bytes]) -> None:
 
 def _hand_over(tx: Tx, key: bytes, one: StageRow, *, publish: bool) -> None:
     """Moves a stage to the list of the publishing job, which works in the order of the commits."""
-    tx.kv.delete("staged", key)
+    if one.number >= tx.state.counters[""].stage_id:
+        broken("stage_number_given", ("staged", key), number=one.number)
+    if not tx.kv.delete("staged", key):
+        broken("stage_leaves_once", ("staged", key), number=one.number)
     tx.kv.put("publish", PUBLISH_KEY.pack(tx.next("stage_id")), PUBLISH.pack(one.number, one.topic_id, publish))
 
 
 def remove_blocks(tx: Tx, key: bytes, number: int, blocks: Iterable[bytes]) -> None:
     """Removes blocks of a stage that is published or dropped; after the last one, its place in the list."""
     for block in blocks:
-        tx.kv.delete("stage", block)
+        if not tx.kv.delete("stage", block):
+            broken("stage_block_was_there", ("stage", block), number=number)
     if next(tx.kv.scan_keys("stage", pieces_of(number)), None) is None:
         tx.kv.delete("publish", key)
 

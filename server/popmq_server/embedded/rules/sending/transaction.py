@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from popmq_server.contract.commands import Ended, Place, queries
 from popmq_server.contract.commands.numbers import CountedRows, HalfMessage, MessagePreview, Rows
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.topics import quarantine, registry
 from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.space import GROW, messages_bytes, value_bytes
@@ -115,7 +116,14 @@ def begin(tx: Tx, topic: Topic, message: Outgoing) -> Place:
 def find_half(tx: Tx, topic_id: int, txn_id: int) -> Half | None:
     """A half message whose transaction has not ended."""
     raw = tx.kv.get("half", HALF_KEY.pack(topic_id, txn_id))
-    return None if raw is None else decode(topic_id, txn_id, raw)
+    if raw is None:
+        return None
+    half, row = decode(topic_id, txn_id, raw), ("half", HALF_KEY.pack(topic_id, txn_id))
+    if txn_id >= tx.state.counters[""].txn_id:
+        broken("half_number_given", row, number=txn_id)
+    if half.checks > CHECKS_MAX:
+        broken("half_checks_bounded", row, checks=half.checks)
+    return half
 
 
 def decode(topic_id: int, txn_id: int, raw: bytes | memoryview) -> Half:
@@ -189,7 +197,9 @@ def _put(tx: Tx, half: Half) -> None:
 def _unschedule(tx: Tx, half: Half) -> None:
     """Deletes its key from `hdue`; if it was the lane's first, finds the new first due time."""
     lane = half.waits_for
-    tx.kv.delete("hdue", HDUE_KEY.pack(lane, half.next_ms, half.txn_id))
+    key = HDUE_KEY.pack(lane, half.next_ms, half.txn_id)
+    if not tx.kv.delete("hdue", key):
+        broken("half_has_its_next_check", ("hdue", key), topic=half.topic_id, number=half.txn_id)
     if tx.state.checks.get(lane) == half.next_ms:
         first = tx.kv.first("hdue", U32.pack(lane))
         if first is None:
@@ -239,6 +249,8 @@ def remember(tx: Tx, half: Half, commit: bool, ended: Ended) -> None:
     handle = ended.place.recall_handle.encode()
     head = DONE.pack(commit, tx.now_ms, half.nonce, ended.place.queue, ended.place.offset, len(handle))
     key = TDONE_KEY.pack(tx.now_ms // DONE_KEEP_MS, half.txn_id)
+    if tx.kv.get("tdone", key) is not None:
+        broken("transaction_ends_once", ("tdone", key))
     tx.kv.put("tdone", key, b"".join((head, handle, ended.message_id.encode())))
 
 

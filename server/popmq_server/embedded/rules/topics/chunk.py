@@ -25,6 +25,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.topics import lite_chunks
 from popmq_server.embedded.rules.topics.log import Log
 from popmq_server.embedded.state import topic_counts
@@ -109,13 +110,15 @@ def write(tx: Tx, topic_id: int, requests: list[PlacedMessages], size: int) -> N
     It assigns positions in the order of staging, so messages of one request are adjacent. One loop builds
     entries and names, since both need the position of the record, which is the sum of the lengths before it.
     """
-    chunk = _chunk_for(tx, topic_id, size)
-    parts: list[bytes] = []
+    chunk, before = _chunk_for(tx, topic_id, size)
+    parts = [before]
     blocks: dict[int, tuple[int, list[bytes]]] = {}
     names: list[bytes] = []
     position = chunk.position + chunk.bytes
     for queue, first, messages, _ in requests:
-        entries = blocks.setdefault(queue, (first, []))[1]
+        begin, entries = blocks.setdefault(queue, (first, []))
+        if begin + len(entries) != first:
+            broken("queue_entries_follow", topic=topic_id, queue=queue, begin=begin, entries=len(entries), first=first)
         parts += records(topic_id, tx.now_ms, [message.data for message in messages])
         for data, tag, hashes, _, _ in messages:
             length = len(data) + RECORD_HEAD_BYTES
@@ -124,26 +127,29 @@ def write(tx: Tx, topic_id: int, requests: list[PlacedMessages], size: int) -> N
             for name in hashes:
                 names.append(name + place)  # noqa: PERF401  a comprehension costs a call for each message
             position += length
+    if position != chunk.position + chunk.bytes + size:
+        broken("chunk_has_the_reserved_bytes", topic=topic_id, chunk=chunk, reserved=size, end=position)
     _put_chunk(tx, topic_id, chunk, parts, blocks, names)
 
 
-def _chunk_for(tx: Tx, topic_id: int, size: int) -> OpenChunk:
-    """The chunk for `size` bytes: the topic's open chunk, or a new one, which stays open if it is small."""
+def _chunk_for(tx: Tx, topic_id: int, size: int) -> tuple[OpenChunk, bytes]:
+    """The chunk for `size` bytes, and its records: the open chunk, or a new one, which stays open if it is small."""
     chunk = tx.state.open_chunks.get(topic_id)
-    if (
-        chunk is not None
-        and chunk.bytes + size <= OPEN_BYTES_MAX
-        and tx.now_ms - chunk.since_ms < _open_ms(tx, topic_id)
-        and tx.kv.get("log", U64.pack(chunk.position)) is not None  # retention may have dropped it
-    ):
-        tx.state.open_chunks[topic_id] = chunk._replace(bytes=chunk.bytes + size)
-        return chunk
+    if chunk is not None and chunk.bytes + size <= OPEN_BYTES_MAX:
+        age_ms = tx.now_ms - chunk.since_ms
+        young = age_ms < OPEN_MS_MIN or age_ms < _open_ms(tx, topic_id)
+        before = tx.kv.get("log", U64.pack(chunk.position)) if young else None
+        if before is not None:  # retention may have dropped it
+            if len(before) != chunk.bytes:
+                broken("open_chunk_bytes", ("log", U64.pack(chunk.position)), bytes=len(before), known=chunk.bytes)
+            tx.state.open_chunks[topic_id] = OpenChunk(chunk.position, chunk.bytes + size, chunk.since_ms)
+            return chunk, bytes(before)
     if size > OPEN_BYTES_MAX // 2:
         close(tx, topic_id)
-        return OpenChunk(tx.next("position", size), 0, tx.now_ms)
+        return OpenChunk(tx.next("position", size), 0, tx.now_ms), b""
     chunk = OpenChunk(tx.next("position", OPEN_BYTES_MAX), 0, tx.now_ms)
     tx.state.open_chunks[topic_id] = chunk._replace(bytes=size)
-    return chunk
+    return chunk, b""
 
 
 def _open_ms(tx: Tx, topic_id: int) -> int:
@@ -165,13 +171,12 @@ def _put_chunk(
     blocks: dict[int, tuple[int, list[bytes]]],
     names: list[bytes],
 ) -> None:
-    """Puts records, (first offset, entries) of each queue and names, appended to those that the chunk has."""
+    """Puts records, all of the chunk, and (first offset, entries) of each queue and names, appended to those it has."""
     log_key, idx_key = U64.pack(chunk.position), TOPIC_AT.pack(topic_id, chunk.position)
     ranges: dict[int, tuple[int, int]] = {}
     if chunk.bytes:
-        ranges, names_before = _block(_stored(tx, "idx", idx_key))
+        ranges, names_before = _block(_stored(tx, "idx", idx_key), chunk)
         names += names_before
-        parts.insert(0, _stored(tx, "log", log_key))
     else:
         tx.state.fresh_blocks += 1
     raw = b"".join(parts)
@@ -181,8 +186,16 @@ def _put_chunk(
     tx.kv.put("log", log_key, raw)
     for queue, (first, entries) in blocks.items():
         if queue in ranges:
-            first = ranges[queue][0]
-            entries.insert(0, _stored(tx, "cq", CQ_KEY.pack(topic_id, queue, first)))
+            begin, count = ranges[queue]
+            if begin + count != first:
+                broken(
+                    "open_chunk_continues_its_queues", ("idx", idx_key), queue=queue, first=first, range=ranges[queue]
+                )
+            key, first = CQ_KEY.pack(topic_id, queue, begin), begin
+            before = _stored(tx, "cq", key)
+            if len(before) != count * CQ_ENTRY.size:
+                broken("open_chunk_entries", ("cq", key), bytes=len(before), entries=count)
+            entries.insert(0, before)
         value = b"".join(entries)
         tx.kv.put("cq", CQ_KEY.pack(topic_id, queue, first), value)
         ranges[queue] = first, len(value) // CQ_ENTRY.size
@@ -195,13 +208,16 @@ def _stored(tx: Tx, name: str, key: bytes) -> bytes:
     """A value of the open chunk."""
     raw = tx.kv.get(name, key)
     if raw is None:
-        raise LookupError(f"a chunk has no value in {name} at {key.hex()}")
+        broken("chunk_has_its_rows", (name, key))
     return bytes(raw)
 
 
-def _block(raw: bytes) -> tuple[dict[int, tuple[int, int]], list[bytes]]:
-    """Decodes an index block: (first offset, count) of each queue, and the names with their places."""
-    stop = IDX_HEAD.size + IDX_HEAD.unpack_from(raw)[2] * IDX_RANGE.size
+def _block(raw: bytes, chunk: OpenChunk) -> tuple[dict[int, tuple[int, int]], list[bytes]]:
+    """Decodes the index block of an open chunk: (first offset, count) of each queue, and names with their places."""
+    _, size, count = IDX_HEAD.unpack_from(raw)
+    if size != chunk.bytes:
+        broken("open_chunk_bytes", chunk=chunk.position, indexed=size, known=chunk.bytes)
+    stop = IDX_HEAD.size + count * IDX_RANGE.size
     ranges = {queue: (first, count) for queue, first, count in IDX_RANGE.iter_unpack(raw[IDX_HEAD.size : stop])}
     return ranges, [raw[at : at + NAME_BYTES] for at in range(stop, len(raw), NAME_BYTES)]
 
@@ -269,6 +285,9 @@ def keep(tx: Tx, position: int, live: dict[int, int]) -> None:
     """Copies the records of a chunk that are in use (position → size) to `kept`, and removes the others with it."""
     head = U64.pack(position)
     raw = _stored(tx, "log", head)
+    for at, size in live.items():
+        if not 0 <= at - position <= len(raw) - size:
+            broken("kept_record_in_its_chunk", chunk=position, record=at, bytes=size, chunk_bytes=len(raw))
     copies = [(at, head + raw[at - position : at - position + size]) for at, size in sorted(live.items())]
     for at, value in copies:
         tx.kv.put("kept", U64.pack(at), value)
@@ -281,6 +300,8 @@ def pin(tx: Tx, position: int, count: int) -> None:
     tx.state.searched.discard(position)
     raw = tx.kv.get("pin", key)
     left = (U32.unpack(raw)[0] if raw is not None else 0) + count
+    if left < 0:
+        broken("chunk_entries_counted", ("pin", key), left=left)
     if left:
         tx.kv.put("pin", key, U32.pack(left))
     elif raw is not None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.store.checkpoint import CheckPoint, Run, members_of
 from popmq_server.embedded.store.keys import CQ_ENTRY, CQ_KEY, QUEUE_KEY, U64
 from popmq_server.embedded.store.lmdb import Transaction
@@ -49,16 +50,21 @@ def _pieces(
         cursor.prev() if cursor.key() else cursor.last()
     ):
         return
-    stop = offset + count
+    stop, several = offset + count, False
     while offset < stop:
         key = bytes(cursor.key())
         block_topic, block_queue, first = CQ_KEY.unpack(key)
         if (block_topic, block_queue) != (topic_id, queue) or first > offset:
             break
         raw = kv.value_of("cq", key, cursor.value())[(offset - first) * CQ_ENTRY.size : (stop - first) * CQ_ENTRY.size]
+        if several and first < offset:
+            broken("queue_blocks_apart", ("cq", key), first=first, end_before=offset)
         if not raw:
             break
-        end = offset + len(raw) // CQ_ENTRY.size
+        size, several = len(raw), True
+        if size % CQ_ENTRY.size:
+            broken("queue_block_of_whole_entries", ("cq", key), bytes=size)
+        end = offset + size // CQ_ENTRY.size
         yield offset, end, raw
         offset = end
         if not cursor.next():
@@ -134,11 +140,19 @@ def _located_run(
     kv: Transaction, topic_id: int, run: Run, start: int, places: list[int]
 ) -> Iterator[tuple[int, Run, int, int, int]]:
     """Locates members of one run. It may have holes: retention drops a chunk once all its members are done."""
+    if run.bits:
+        offsets = run.offsets
+        found = {unit[0]: unit for unit in entries_at(kv, topic_id, run.queue, [offsets[place] for place in places])}
+        for place in places:
+            if (unit := found.get(offsets[place])) is None:
+                broken("leased_message_in_its_queue", topic=topic_id, queue=run.queue, offset=offsets[place])
+            yield start + place, run, *unit
+        return
     while places:
         first = places[0]
         units = entries(kv, topic_id, run.queue, run.first + first, places[-1] - first + 1)
         if not units:
-            raise LookupError(f"topic {topic_id} queue {run.queue} has no offset {run.first + first}, which is leased")
+            broken("leased_message_in_its_queue", topic=topic_id, queue=run.queue, offset=run.first + first)
         here = [place for place in places if place - first < len(units)]
         for place in here:
             yield start + place, run, *units[place - first]
@@ -225,6 +239,26 @@ class Log:
         if chunks and chunks[-1][0] == len(data):
             chunks.pop()
         return Sound(data, times, chunks, bytes_left)
+
+    def sound_at(self, topic_id: int, positions: Iterable[int]) -> Sound:
+        """`sound` of records at some positions, which tell their sizes; ends at the first that it cannot read."""
+        start, last, chunk = 0, -1, self._chunk
+        data, times, chunks = list[bytes](), list[int](), list[tuple[int, int]]()
+        unpack, crc32 = RECORD.unpack_from, zlib.crc32
+        for position in positions:
+            if not start <= position <= last:
+                if not self._load(position) or position > self._stop - RECORD_HEAD_BYTES:
+                    break
+                start, last, chunk = self._start, self._stop - RECORD_HEAD_BYTES, self._chunk
+                chunks.append((len(data), start))
+            at = position - start
+            crc, length, topic, stored_ms = unpack(chunk, at)
+            covered = chunk[at + _CRC_BYTES : at + RECORD_HEAD_BYTES + length]
+            if crc32(covered) != crc or topic != topic_id:
+                break
+            data.append(covered[_HEAD_LEFT:].tobytes())
+            times.append(stored_ms)
+        return Sound(data, times, chunks, 0)
 
     def unverified(self, position: int, size: int) -> bytes:
         """The message at a position as it is stored, long ones without their body; empty if it is not in the log.

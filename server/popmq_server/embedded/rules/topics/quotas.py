@@ -14,6 +14,7 @@ A Pop that finds messages, but no unit, leases nothing and returns the time of t
 from others: sends do not wake them, and the broker wakes one at that time (broker.py).
 """
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.errors import Refused, invalid
 from popmq_server.values.fields import BODY, fields
@@ -30,6 +31,8 @@ RATES = ("send_messages_per_s", "send_bytes_per_s", "pop_messages_per_s")
 def _level(tx: Tx, key: Key, rate: int) -> int:
     """Available units in thousandths; below zero in debt."""
     bucket = tx.state.buckets.get(key)
+    if bucket is not None and bucket[1] > tx.now_ms:
+        broken("quota_counted_by_now", key=key, at_ms=bucket[1], now_ms=tx.now_ms)
     return rate * 1000 if bucket is None else min(rate * 1000, bucket[0] + rate * (tx.now_ms - bucket[1]))
 
 

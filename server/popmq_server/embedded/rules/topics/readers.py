@@ -19,6 +19,7 @@ This is the one module that writes these tables. What removes a topic or a group
 import bisect
 from collections.abc import Collection, Iterable, Sequence
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.state import events, marks, owners
 from popmq_server.embedded.state.all_tables import KeyIndex
 from popmq_server.embedded.state.state import State
@@ -35,9 +36,14 @@ def group(tx: Tx, name: str) -> Group | None:
     """A group by name. First moves it from purged topics (purge.py) and past dropped chunks (floors.py)."""
     state = tx.state
     group_id = state.ids.get(("g", name))
-    if group_id is not None and (state.moving or state.lagging):
+    if group_id is None:
+        return None
+    if state.moving or state.lagging:
         _follow(tx, GroupId(group_id))
-    return None if group_id is None else state.groups[group_id]
+    found = state.groups.get(group_id)
+    if found is None or found.name != name:
+        broken("group_has_its_name", ("name", b"g" + name.encode()), name=name, group=group_id)
+    return found
 
 
 def _follow(tx: Tx, group_id: GroupId) -> None:
@@ -59,7 +65,10 @@ def _follow(tx: Tx, group_id: GroupId) -> None:
 def enter(tx: Tx, where: GroupTopic, begins: dict[int, int]) -> None:
     """A group begins to read a topic, at an offset of each queue."""
     state, (group_id, topic_id) = tx.state, where
-    state.topic_groups[topic_id] = (*state.topic_groups.get(topic_id, ()), group_id)
+    known = state.topic_groups.get(topic_id, ())
+    if group_id in known:
+        broken("reader_enters_once", where=where)
+    state.topic_groups[topic_id] = (*known, group_id)
     count_unread(tx, where, state.total.get(topic_id, 0))
     for queue, offset in begins.items():
         pass_to(tx, (*where, queue), offset)
@@ -141,18 +150,29 @@ def note_idle(tx: Tx, where: GroupTopic, idle_ms: int, warned_ms: int) -> None:
 def count(tx: Tx, where: GroupTopic, **changes: int) -> None:
     """Adds to counters of one group in one topic; for a lite topic also to those of its parent, except `start`."""
     stat = tx.state.stat
-    stat[where] = added(stat[where], changes)
+    if (before := stat.get(where)) is None:
+        broken("reader_has_counters", where=where)
+    now = stat[where] = added(before, changes)
+    if now.retry < 0:
+        broken("retry_counted", where=where, left=now.retry)
+    if now.waiting < 0:
+        broken("waiting_counted", where=where, left=now.waiting)
     parent = tx.state.parent_of(where[1])
     if parent and (above := (where[0], parent)) in stat:
         changes.pop("start", None)
-        stat[above] = added(stat[above], changes)
+        now = stat[above] = added(stat[above], changes)
+        if now.retry < 0 or now.waiting < 0:
+            broken("lite_returns_counted", where=above, retry=now.retry, waiting=now.waiting)
 
 
 def count_unread(tx: Tx, where: GroupTopic, messages: int) -> None:
     """Adds to a group's unread messages in the parent of a lite topic; does nothing for other topics."""
     if parent := tx.state.parent_of(where[1]):
         above = (where[0], parent)
-        tx.state.unread[above] = tx.state.unread.get(above, 0) + messages
+        unread = tx.state.unread.get(above, 0) + messages
+        if unread < 0:
+            broken("lite_unread_counted", where=above, left=unread)
+        tx.state.unread[above] = unread
 
 
 def pass_to(tx: Tx, where: GroupQueue, offset: int) -> None:
@@ -163,8 +183,13 @@ def pass_to(tx: Tx, where: GroupQueue, offset: int) -> None:
     known, before = where in state.poff, state.poff.get(where, 0)
     if offset == before and known:
         return
+    if not 0 <= offset <= state.queue_max.get(where[1:], 0):
+        broken("position_in_queue", where=where, offset=offset, before=before)
     state.poff[where] = offset
-    state.passed[where[:2]] = state.passed.get(where[:2], 0) + offset - before
+    passed = state.passed.get(where[:2], 0) + offset - before
+    if passed < offset:
+        broken("passed_is_a_sum", where=where, offset=offset, passed=passed)
+    state.passed[where[:2]] = passed
     count_unread(tx, where[:2], before - offset)
     if offset < before or not known:
         marks.take_back(tx.kv, where[1], where[2], offset)
@@ -201,6 +226,17 @@ def has_passed(state: State, where: GroupQueue, offset: int) -> bool:
     return bool(state.taken.get(where, _NOTHING).get(offset // TAKEN_BLOCK, 0) >> offset % TAKEN_BLOCK & 1)
 
 
+def passed_of(state: State, where: GroupQueue, first: int, bits: int) -> int:
+    """Those bits that `has_passed` says yes of: bit n is the offset `first` + n of a queue."""
+    found = bits & (1 << max(0, state.poff.get(where, 0) - first)) - 1
+    if blocks := state.taken.get(where):
+        for block in range(first // TAKEN_BLOCK, (first + bits.bit_length()) // TAKEN_BLOCK + 1):
+            if taken := blocks.get(block):
+                begin = block * TAKEN_BLOCK - first
+                found |= bits & (taken << begin if begin > 0 else taken >> -begin)
+    return found
+
+
 def not_passed(state: State, where: GroupQueue, offsets: Sequence[int]) -> list[int]:
     """The indexes of the offsets of a queue that `has_passed` says no of."""
     position, blocks = state.poff.get(where, 0), state.taken.get(where, _NOTHING)
@@ -221,10 +257,13 @@ def ahead_in(state: State, where: GroupTopic, topic: Topic) -> bool:
     return any((*where, queue) in state.taken for queue in range(topic.queues))
 
 
-def pass_over(tx: Tx, where: GroupQueue, stretches: Iterable[tuple[int, int]]) -> int:
-    """Passes stretches (first offset, number) of a queue, in any order; returns how many of these were not passed yet.
+def pass_over(
+    tx: Tx, where: GroupQueue, stretches: Iterable[tuple[int, int]], sparse: Iterable[tuple[int, int]] = ()
+) -> int:
+    """Passes offsets of a queue, in any order; returns how many of these were not passed yet.
 
-    The cost is one row for each touched block of TAKEN_BLOCK offsets; none where the stretches follow the position.
+    `stretches`: (first offset, number); `sparse`: (first offset, a bit for each one from it on). The cost is one row
+    for each touched block of TAKEN_BLOCK offsets; none where the offsets follow the position.
     """
     state = tx.state
     known = state.poff.get(where)
@@ -233,8 +272,16 @@ def pass_over(tx: Tx, where: GroupQueue, stretches: Iterable[tuple[int, int]]) -
         pass_to(tx, where, at)
     before = state.taken.get(where, _NOTHING)
     blocks, new = dict(before), 0
+    end = state.queue_max.get(where[1:], 0)
     for first, count in stretches:
+        if first + count > end:
+            broken("passed_over_in_queue", where=where, first=first, count=count, end=end)
         new += _mark(blocks, max(first, at), first + count)
+    for first, bits in sparse:
+        if first + bits.bit_length() > end:
+            broken("passed_over_in_queue", where=where, first=first, count=bits.bit_length(), end=end)
+        below = max(0, at - first)
+        new += _mark_bits(blocks, first + below, bits >> below)
     if not new:
         return 0
     _put_taken(tx, where, at, blocks)
@@ -267,6 +314,20 @@ def _mark(blocks: Taken, first: int, stop: int) -> int:
     return new
 
 
+def _mark_bits(blocks: Taken, first: int, bits: int) -> int:
+    """Sets the bits of the offsets `first` + n for each bit n; returns how many were not set."""
+    new = 0
+    while bits:
+        block, low = divmod(first, TAKEN_BLOCK)
+        room = TAKEN_BLOCK - low
+        mask, before = (bits & (1 << room) - 1) << low, blocks.get(block, 0)
+        new += (mask & ~before).bit_count()
+        blocks[block] = before | mask
+        bits >>= room
+        first += room
+    return new
+
+
 def _first_not_passed(blocks: Taken, at: int) -> int:
     """The first offset from `at` on whose bit is not set."""
     while bits := blocks.get(at // TAKEN_BLOCK, 0) >> at % TAKEN_BLOCK:
@@ -293,7 +354,10 @@ def forget_taken(tx: Tx, where: GroupQueue) -> int:
     count = taken_ahead(tx.state, where)
     if count:
         tx.state.taken.pop(where)
-        tx.state.passed[where[:2]] = tx.state.passed.get(where[:2], 0) - count
+        left = tx.state.passed.get(where[:2], 0) - count
+        if left < 0:
+            broken("passed_is_a_sum", where=where, passed=left, ahead=count)
+        tx.state.passed[where[:2]] = left
     drop_index(tx, where[:2])
     return count
 
@@ -344,5 +408,7 @@ def raise_floors(tx: Tx, topic_id: TopicId, lows: Iterable[int]) -> None:
     state: State = tx.state
     state.climbs.pop(topic_id)
     for queue, offset in enumerate(lows):
+        if offset > state.queue_max.get((topic_id, queue), 0):
+            broken("floor_in_queue", topic=topic_id, queue=queue, offset=offset)
         if state.floors.get((topic_id, queue), 0) != offset:
             state.floors[(topic_id, queue)] = offset

@@ -10,6 +10,7 @@ This is the one module that writes these tables. Ids are never reused.
 from collections.abc import Iterable
 
 from popmq_server.contract.commands import CreateTopic
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.values.ids import TopicId
@@ -28,7 +29,12 @@ TOPIC, GROUP, LITE, PURGED = "topic", "group", "lite", "purged"
 def topic(tx: Tx, name: str) -> Topic | None:
     """A topic by name, as this transaction sees it. For groups: readers.group."""
     topic_id = tx.state.ids.get(("t", name))
-    return None if topic_id is None else tx.state.topics[topic_id]
+    if topic_id is None:
+        return None
+    found = tx.state.topics.get(topic_id)
+    if found is None or found.name != name:
+        broken("topic_has_its_name", ("name", b"t" + name.encode()), name=name, topic=topic_id)
+    return found
 
 
 def topics(tx: Tx, names: Iterable[str]) -> list[Topic]:
@@ -66,16 +72,26 @@ def ensure_give_up_topic(tx: Tx) -> Topic:
 
 def add_topic(tx: Tx, topic: Topic) -> Topic:
     """Makes a topic known, by its name; a lite topic by that of its parent and its own."""
+    if topic.topic_id in tx.state.topics or topic.topic_id in tx.state.purges:
+        broken("topic_id_new", topic=topic.topic_id)
+    if topic.queues < 1:
+        broken("topic_has_queues", topic=topic.topic_id, queues=topic.queues)
     tx.state.topics[topic.topic_id] = topic
     if topic.parent_id:
+        if (topic.parent_id, topic.lite_topic) in tx.state.lite_ids:
+            broken("lite_topic_name_free", topic=topic.topic_id, parent=topic.parent_id)
         tx.state.lite_ids[(topic.parent_id, topic.lite_topic)] = topic.topic_id
     else:
+        if tx.state.ids.get(("t", topic.name), 0) in tx.state.topics:
+            broken("topic_name_free", topic=topic.topic_id, name=topic.name)
         tx.state.ids[("t", topic.name)] = topic.topic_id
     return topic
 
 
 def change_topic(tx: Tx, topic: Topic) -> Topic:
     """Gives an existing topic other settings, or notes since when a lite topic is idle."""
+    if (before := tx.state.topics.get(topic.topic_id)) is None or topic.queues < before.queues:
+        broken("queues_stay", topic=topic.topic_id, queues=topic.queues, before=before and before.queues)
     tx.state.topics[topic.topic_id] = topic
     return topic
 
@@ -141,6 +157,8 @@ def _remove(tx: Tx, topic: Topic, kind: str) -> None:
 
 def removed(tx: Tx, entity_id: int) -> None:
     """Notes that all rows of a deleted topic or group are removed."""
+    if entity_id in tx.state.topics or entity_id in tx.state.groups:
+        broken("removed_is_gone", entity=entity_id)
     tx.state.purges.pop(entity_id)
 
 
@@ -173,6 +191,10 @@ def set_lagging(tx: Tx, topic_id: TopicId, lags: bool) -> None:
 
 
 def add_group(tx: Tx, group: Group) -> Group:
+    if group.group_id in tx.state.groups or group.group_id in tx.state.purges:
+        broken("group_id_new", group=group.group_id)
+    if tx.state.ids.get(("g", group.name), 0) in tx.state.groups:
+        broken("group_name_free", group=group.group_id, name=group.name)
     tx.state.groups[group.group_id] = group
     tx.state.ids[("g", group.name)] = group.group_id
     return group

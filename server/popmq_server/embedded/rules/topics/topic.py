@@ -11,6 +11,7 @@ staged:  T ─┬─ request A: queue 3, offsets 10–13          chunk of T:  A
 
 from collections.abc import Iterable
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.topics import chunk, readers
 from popmq_server.embedded.state import topic_counts
 from popmq_server.embedded.state.tx import Tx
@@ -41,9 +42,14 @@ def enqueue(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) ->
     if not tx.room.plenty:
         chunk.demand(tx, messages)
     state, where = tx.state, (topic.topic_id, queue)
+    if not 0 <= queue < topic.queues:
+        broken("message_in_a_queue", topic=topic.topic_id, queue=queue, queues=topic.queues)
     first = state.queue_max.get(where, 0)
     state.queue_max[where] = first + len(messages)
-    state.total[topic.topic_id] = state.total.get(topic.topic_id, 0) + len(messages)
+    total = state.total.get(topic.topic_id, 0)
+    if total < first:
+        broken("ends_are_a_sum", topic=topic.topic_id, queue=queue, end=first, total=total)
+    state.total[topic.topic_id] = total + len(messages)
     request = chunk.staged(queue, first, messages)
     if (requests := state.staged.get(topic.topic_id)) is None:
         state.staged[topic.topic_id] = [request]
@@ -100,7 +106,9 @@ def raise_begin(tx: Tx, where: TopicQueue, least: int) -> int:
 
     Writes it also if it is unchanged: this writes the end of the queue as well.
     """
-    before = tx.state.queue_min.get(where, 0)
+    before, end = tx.state.queue_min.get(where, 0), tx.state.queue_max.get(where, 0)
+    if max(least, before) > end:
+        broken("queue_begins_before_its_end", where=where, begin=max(least, before), end=end)
     tx.state.queue_min[where] = max(least, before)
     return before
 

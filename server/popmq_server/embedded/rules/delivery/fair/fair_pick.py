@@ -10,8 +10,13 @@ message whose ttl is over. The rows come in the order of turns, so a consumer th
 the keys in turn.
 """
 
-import itertools
+import bisect
+import functools
+import operator
+from collections import Counter
+from itertools import repeat
 
+from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.delivery import invalidated
 from popmq_server.embedded.rules.delivery.fair import index as indexes
 from popmq_server.embedded.rules.delivery.fair import waiting
@@ -25,13 +30,12 @@ from popmq_server.embedded.rules.delivery.retry import RetryEntry
 from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.rules.topics.log import entries_at
 from popmq_server.embedded.state.tx import Tx
-from popmq_server.embedded.store.checkpoint import Run
+from popmq_server.embedded.store.checkpoint import SPAN_MAX, Run
 from popmq_server.embedded.store.keys import RQ_KEY, RQ_VALUE
 from popmq_server.values.records import RETRY_QUEUE, Group, Topic
 from popmq_server.values.turns import Turns
 
-#: More bytes than any plan takes: the round has limited them.
-_ANY_BYTES = 1 << 62
+_BIT = (1).__lshift__
 _NO_TURNS = Turns()
 
 
@@ -50,7 +54,7 @@ class FairPick(Pick):
         self._chosen = 0  # places
         self._order: list[int] = []  # the turn of each member
         self._numbers: list[int] = []  # the key of each member
-        self._passed: list[tuple[int, list[tuple[int, int]]]] = []
+        self._passed: list[tuple[int, list[Run]]] = []
 
     @property
     def unfinished(self) -> bool:
@@ -70,19 +74,21 @@ class FairPick(Pick):
         limits = index.limits
         turns = tx.state.turns.get(self._where, _NO_TURNS)
         bands = turns.visits(self.topic, range(self.topic.queues)) if self.topic.type == "PRIORITY" else (0,)
-        self._round = round_ = Round(index.keys, self._accepts, self._may_go if limits.any else None)
+        self._round = round_ = Round(index.keys, self._accepts, self._accepts_all, self._may_go if limits.any else None)
         for band in bands:
             root = index.keys.roots.get(band, 0)
             while self.room > 0 and root and not self.cut and (chosen := round_.take(root, self.room)):
                 if gone := self._take_places(index, chosen):
-                    self._give_back(round_, gone)
+                    self._give_back(round_, chosen, gone)
                 self.served = [*{*self.served, band}]
         if self.served and self.topic.type == "PRIORITY":
             self.turns = turns.after(self.topic, bands, self.served, retried=False, gave_way=None)
         if limits.of_leases:
             self.fair_keys = tuple(map(stored_hash, self._numbers))
-        by_turn = dict(zip(self._order, self.rows, strict=True))
-        self.rows = [by_turn[turn] for turn in sorted(self._order)]
+        keyed = not limits.of_leases or len(self._numbers) == len(self.rows)
+        if len(self._order) != len(self.rows) or not keyed:
+            broken("fair_turn_of_each_message", turns=len(self._order), keys=len(self._numbers), rows=len(self.rows))
+        self.rows = [self.rows[at] for at in sorted(range(len(self._order)), key=self._order.__getitem__)]
 
     def _may_go(self, number: int, taken: int) -> int:
         """Whether the limits of a key let one more message go, beside those that the plan has (Round)."""
@@ -106,98 +112,111 @@ class FairPick(Pick):
         self._first = False
         return FITS
 
+    def _accepts_all(self, places: list[int]) -> bool:
+        """Whether the plan has bytes and leases for the messages at all of these places; counts them then (Round)."""
+        size = sum([place & SIZE_MASK for place in places]) << UNIT_BITS
+        if size > self.bytes_left:
+            return False
+        counts, left = Counter([place >> QUEUE_SHIFT for place in places]), self._leases_left
+        after = {queue: left.get(queue, self.allowed(queue)) - count for queue, count in counts.items()}
+        if min(after.values()) < 0:
+            return False
+        left.update(after)
+        self.bytes_left -= size
+        self._first = False
+        return True
+
     # ── From places to rows ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _take_places(self, index: FairIndex, chosen: list[Taken]) -> list[Taken]:
+    def _take_places(self, index: FairIndex, chosen: Taken) -> list[int]:
         """Takes the messages of places: those of queues by queue and offset, then those of the retry topic.
 
-        Returns the places without a message to deliver: passed meanwhile, gone, damaged, or with a ttl that is over.
+        Returns which are without a message to deliver: passed meanwhile, gone, damaged, or with a ttl that is over.
         """
-        turn, before = self._chosen, len(self._order)
+        turn, before, at_place = self._chosen, len(self._order), chosen.places.__getitem__
         self._chosen += len(chosen)
-        places = [(place, at, number) for at, (place, number, retry, _) in enumerate(chosen, turn) if not retry]
-        places.sort()
-        for queue, alike in itertools.groupby(places, key=lambda each: each[0] >> QUEUE_SHIFT):
-            self._take_of_queue(queue, index.base[queue], list(alike))
-        if len(places) < len(chosen):
-            for at, (place, number, retry, _) in enumerate(chosen, turn):
-                if retry:
-                    self._take_retry_entry(index.retries_base + waiting.offset_of(place), at, number)
+        messages = [at for at in range(len(chosen)) if at not in chosen.retries]
+        messages.sort(key=at_place)
+        places, begin = list(map(at_place, messages)), 0
+        while begin < len(places):
+            queue = places[begin] >> QUEUE_SHIFT
+            end = bisect.bisect_left(places, queue + 1 << QUEUE_SHIFT, begin)
+            offsets = [index.base[queue] + (place >> SIZE_BITS & OFFSET_MASK) for place in places[begin:end]]
+            self._take_of_queue(queue, index, chosen, offsets, messages[begin:end], turn)
+            begin = end
+        for at in sorted(chosen.retries):
+            rseq = index.retries_base + waiting.offset_of(chosen.places[at])
+            self._take_retry_entry(rseq, turn + at, index.keys.number[chosen.slots[at]])
         if len(self._order) - before == len(chosen):
             return []
         came = {*self._order[before:]}
-        return [taken for at, taken in enumerate(chosen, turn) if at not in came]
+        return [at for at in range(len(chosen)) if turn + at not in came]
 
-    def _give_back(self, round_: Round, gone: list[Taken]) -> None:
+    def _give_back(self, round_: Round, chosen: Taken, gone: list[int]) -> None:
         """Frees the bytes and leases that the plan has counted for places without a message."""
-        for place, _, retry, _ in gone:
-            self._leases_left[RETRY_QUEUE if retry else place >> QUEUE_SHIFT] += 1
+        for at in gone:
+            place = chosen.places[at]
+            self._leases_left[RETRY_QUEUE if at in chosen.retries else place >> QUEUE_SHIFT] += 1
             self.bytes_left += (place & SIZE_MASK) << UNIT_BITS
         self.full, self._first = False, not self.rows
-        round_.give_back(gone)
+        round_.give_back([chosen.slots[at] for at in gone])
 
     def _take(self, position: int, size: int, read: tuple[int, bytes], queue: int, offset: int, attempt: int) -> None:
         super()._take(position, size, read, queue, offset, attempt)
         self.bytes_left += size  # _accepts has counted them
 
-    def _take_of_queue(self, queue: int, base: int, places: list[tuple[int, int, int]]) -> None:
-        """Takes messages of one queue, in the order of their offsets."""
-        state, where = self.tx.state, (*self._where, queue)
-        offsets = [base + (place >> SIZE_BITS & OFFSET_MASK) for place, _, _ in places]
-        if where in state.taken or offsets[0] < state.poff.get(where, 0):
-            left = readers.not_passed(state, where, offsets)
-            if len(left) < len(offsets):
-                offsets, places = [offsets[at] for at in left], [places[at] for at in left]
+    def _take_of_queue(
+        self, queue: int, index: FairIndex, chosen: Taken, offsets: list[int], ats: list[int], turn: int
+    ) -> None:
+        """Takes messages of one queue: those at `ats` of the chosen, in the order of their offsets."""
+        if offsets[-1] >= (end := self.tx.state.queue_max.get((self.topic.topic_id, queue), 0)):
+            broken("fair_place_in_its_queue", topic=self.topic.topic_id, queue=queue, offset=offsets[-1], end=end)
+        where, before, runs = (*self._where, queue), len(self.rows), _runs(queue, offsets)
+        passed = any(readers.passed_of(self.tx.state, where, run.first, run.every) for run in runs)
+        positions = [index.keys.position[chosen.nodes[at]] for at in ats]
+        if self._may_expire or passed or not self._take_all(queue, offsets, positions):
+            runs = self._take_some(queue, offsets)
+            if len(self.rows) - before < len(offsets):  # some are passed, gone or damaged, or wait
+                named = dict(zip(offsets, ats, strict=True))
+                ats = [named[row[3]] for row in self.rows[before:]]
+        else:
+            self._passed.append((queue, runs))
+        self._order += [turn + at for at in ats]
+        if index.limits.of_leases:
+            self._numbers += [index.keys.number[chosen.slots[at]] for at in ats]
+        self.runs += runs
+
+    def _take_all(self, queue: int, offsets: list[int], positions: list[int]) -> bool:
+        """Takes messages at these positions, if each can be read."""
+        before = len(self.rows)
+        found = self.log.sound_at(self.topic.topic_id, positions)
+        if len(found.data) < len(offsets):
+            return False
+        for index, chunk in found.chunks:
+            if not self.chunks or self.chunks[-1][1] != chunk:
+                self.chunks.append((before + index, chunk))
+        members = range(before, before + len(offsets))
+        self.rows += zip(found.data, found.stored_ms, repeat(queue), offsets, repeat(1), members)
+        return True
+
+    def _take_some(self, queue: int, offsets: list[int]) -> list[Run]:
+        """Takes those messages that are not passed, can be read, and whose ttl is not over; counts the others."""
+        offsets = [offsets[at] for at in readers.not_passed(self.tx.state, (*self._where, queue), offsets)]
         units = entries_at(self.tx.kv, self.topic.topic_id, queue, offsets)
         self.dropped += len(offsets) - len(units)
         self.skipped += len(offsets) - len(units)
         before = len(self.rows)
-        stop = self._take_units_of(queue, units)
-        passed = offsets if stop is None else [offset for offset in offsets if offset < stop]
-        stretches = _stretches(passed)
-        self._passed.append((queue, stretches))
-        if len(self.rows) - before < len(offsets):  # some are gone or damaged
-            named = dict(zip(offsets, places, strict=True))
-            offsets = [row[3] for row in self.rows[before:]]
-            places, stretches = [named[offset] for offset in offsets], _stretches(offsets)
-        self._order += [at for _, at, _ in places]
-        self._numbers += [number for _, _, number in places]
-        self.runs += [Run(queue, first, count, 1) for first, count in stretches]
-
-    def _take_units_of(self, queue: int, units: list[tuple[int, int, int]]) -> int | None:
-        """Takes the messages of entries that can be read, and counts the others.
-
-        Returns the offset of the first one that stays, since it does not become a dead letter now; None: all are dealt
-        with.
-        """
-        done = 0
-        while done < len(units):
-            if not self._may_expire:
-                done += self._take_sound_ones(queue, units[done:])
-            if done < len(units):
-                offset, position, size = units[done]
-                done += 1
-                read = self.log.fetch(self.topic.topic_id, position, size)
-                if read is None:
-                    self._skip(queue, offset, position, size)
-                elif not self._may_expire or not self.has_ended(read, Run(queue, offset, 1, 0, position, size)):
-                    self._take(position, size, read, queue, offset, 1)
-                elif self.blocked:
-                    return offset
-        return None
-
-    def _take_sound_ones(self, queue: int, units: list[tuple[int, int, int]]) -> int:
-        """Takes readable messages in one go, up to the first that is not; returns how many."""
-        before = len(self.rows)
-        found = self.log.sound(self.topic.topic_id, units, _ANY_BYTES, True)
-        for index, chunk in found.chunks:
-            if not self.chunks or self.chunks[-1][1] != chunk:
-                self.chunks.append((before + index, chunk))
-        pairs = zip(units, found.data, found.stored_ms, strict=False)
-        self.rows += [
-            (data, stored_ms, queue, unit[0], 1, member) for member, (unit, data, stored_ms) in enumerate(pairs, before)
-        ]
-        return len(found.data)
+        for offset, position, size in units:
+            read = self.log.fetch(self.topic.topic_id, position, size)
+            if read is None:
+                self._skip(queue, offset, position, size)
+            elif not self._may_expire or not self.has_ended(read, Run(queue, offset, 1, 0, position, size)):
+                self._take(position, size, read, queue, offset, 1)
+            elif self.blocked:  # it stays, and what is behind it: it does not become a dead letter now
+                offsets = offsets[: bisect.bisect_left(offsets, offset)]
+                break
+        self._passed.append((queue, _runs(queue, offsets)))
+        return _runs(queue, [row[3] for row in self.rows[before:]])
 
     def _take_retry_entry(self, rseq: int, turn: int, number: int) -> None:
         """Takes one entry of the retry topic; leaves out one that is gone or void."""
@@ -216,8 +235,11 @@ class FairPick(Pick):
         """Passes what was taken and what the group does not get, and removes it from the index."""
         if self._index is None or self._round is None:
             return
-        for queue, stretches in self._passed:
-            readers.pass_over(self.tx, (*self._where, queue), stretches)
+        for queue, runs in self._passed:
+            alike = [(run.first, run.length) for run in runs if not run.bits]
+            readers.pass_over(
+                self.tx, (*self._where, queue), alike, [(run.first, run.bits) for run in runs if run.bits]
+            )
         for (queue, why), stretches in self._index.passing.items():
             passed = readers.pass_over(self.tx, (*self._where, queue), stretches)
             if passed:
@@ -232,19 +254,16 @@ class FairPick(Pick):
             readers.drop_index(self.tx, self._where)
 
 
-def _stretches(offsets: list[int]) -> list[tuple[int, int]]:
-    """(first, number) of each stretch of consecutive offsets, which ascend."""
-    if offsets and offsets[-1] - offsets[0] == len(offsets) - 1:
-        return [(offsets[0], len(offsets))]
-    found = list[tuple[int, int]]()
-    first = count = 0
-    for offset in offsets:
-        if count and offset == first + count:
-            count += 1
+def _runs(queue: int, offsets: list[int]) -> list[Run]:
+    """Runs of these offsets, which ascend: one for each SPAN_MAX, sparse unless they are neighbours."""
+    found, begin = list[Run](), 0
+    while begin < len(offsets):
+        first = offsets[begin]
+        end = bisect.bisect_left(offsets, first + SPAN_MAX, begin)
+        if offsets[end - 1] - first == end - begin - 1:
+            found.append(Run(queue, first, end - begin, 1))
         else:
-            if count:
-                found.append((first, count))
-            first, count = offset, 1
-    if count:
-        found.append((first, count))
+            shifts = [offset - first for offset in offsets[begin:end]]
+            found.append(Run(queue, first, end - begin, 1, bits=functools.reduce(operator.or_, map(_BIT, shifts))))
+        begin = end
     return found

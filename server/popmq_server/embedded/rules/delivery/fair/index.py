@@ -4,7 +4,7 @@
          waits, or taken         not read yet: the next piece of reading.py
 
 It is a cache of the store, in memory only: see the package. It holds at most MESSAGES_MAX messages of at most KEYS_MAX
-keys and labels, some 60 MiB. Beyond these no more is read: turns then go by the keys that have been read, and the next
+keys and labels, some 80 MiB. Beyond these no more is read: turns then go by the keys that have been read, and the next
 messages are read as others are taken.
 """
 
@@ -22,7 +22,7 @@ from popmq_server.values.filters.filter import Filter
 from popmq_server.values.ids import GroupTopic
 from popmq_server.values.records import FairKeys, Group, Topic
 
-#: Messages that wait in memory (24 MiB), and their keys and labels (36 MiB).
+#: Messages that wait in memory (40 MiB), and their keys and labels (36 MiB).
 MESSAGES_MAX, KEYS_MAX = 2_000_000, 200_000
 #: Why a message is passed without a lease: names of counters in Stat.
 DROPPED, FILTERED = "dropped", "filtered"
@@ -44,7 +44,7 @@ class FairIndex:
         self.more_retries = False
         #: What the next Pop passes without a lease: by queue and reason, stretches of offsets.
         self.passing: defaultdict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
-        self.read_key = fair_keys.reader_of(fair)
+        self.read_keys = fair_keys.reader_of(fair)
         self._by_priority = topic.type == "PRIORITY"
         self._separator = fair.separator.encode()
         self._freed: list[int] = []
@@ -69,8 +69,9 @@ class FairIndex:
         number_of, mask = fair_keys.number_of, waiting.SIZE_MASK
         head = (queue << waiting.OFFSET_BITS) - self.base[queue]
         places = [head + at << waiting.SIZE_BITS | min(size + 255 >> 8, mask) for at, _, size in units]
-        numbers = [number_of(key) for key in keys]
-        self.keys.extend(self.band_of(queue), numbers, places, lambda index: self._label(keys[index]))
+        positions = [position for _, position, _ in units]
+        numbers = list(map(number_of, keys))
+        self.keys.extend(self.band_of(queue), numbers, places, positions, lambda index: self._label(keys[index]))
 
     def _label(self, key: bytes) -> int | None:
         if not self._separator:

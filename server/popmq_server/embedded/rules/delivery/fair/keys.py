@@ -16,8 +16,8 @@ from popmq_server.values import fields
 from popmq_server.values.message import message_parts, read_varint, varint
 from popmq_server.values.records import FairKeys
 
-#: Reads the fair key from the bytes of a message, perhaps without its body.
-ReadKey = Callable[[bytes], bytes]
+#: Reads the fair keys from the bytes of messages, perhaps without their bodies.
+ReadKeys = Callable[[list[bytes]], list[bytes]]
 #: Numbers of keys that are remembered: keys repeat, and a hash costs ten times a look-up.
 _NUMBERS = 8192
 _SPARE_BITS = 4
@@ -47,15 +47,19 @@ def label_of(key: bytes, separator: bytes) -> bytes:
     return key.partition(separator)[0]
 
 
-def reader_of(fair: FairKeys) -> ReadKey:
-    """The function that reads the fair key of a message."""
+def reader_of(fair: FairKeys) -> ReadKeys:
+    """The function that reads the fair keys of messages."""
     if fair.source == "property":
         return _reader_of_property(fair.property_name.encode())
-    return _first_key if fair.source == "key" else _no_key
+    return _first_keys if fair.source == "key" else _no_keys
 
 
-def _no_key(_: bytes) -> bytes:
-    return b""
+def _no_keys(messages: list[bytes]) -> list[bytes]:
+    return [b""] * len(messages)
+
+
+def _first_keys(messages: list[bytes]) -> list[bytes]:
+    return list(map(_first_key, messages))
 
 
 def _first_key(data: bytes) -> bytes:
@@ -70,21 +74,29 @@ def _first_key(data: bytes) -> bytes:
     return b""
 
 
-def _reader_of_property(name: bytes) -> ReadKey:
+def _reader_of_property(name: bytes) -> ReadKeys:
     """Reads the last value of a property, as a map of protobuf has it."""
     head = bytes((_NAME,)) + varint(len(name)) + name
     value_at = len(head)
-    usual = head + bytes((_VALUE,))
+    usual, length_at = head + bytes((_VALUE,)), value_at + 1
 
-    def read(data: bytes) -> bytes:
-        """Most messages have the property once, behind the body, in an entry of less than 128 bytes."""
-        start = data.find(usual, message_parts(data)[1])
-        if start >= 2 and data[start - 2] == _ENTRY and data.find(usual, start + 1) < 0:
-            begin = start + value_at + 2
-            end = begin + data[begin - 1]
-            if end == start + data[start - 1] and data[start - 1] < 0x80:
-                return data[begin:end]
-        return read_any(data) if name in data else b""
+    def read(messages: list[bytes]) -> list[bytes]:
+        """Most messages have the property once, behind the body, in an entry of less than 128 bytes.
+
+        Every message of a queue is read, so there is no call for one of these.
+        """
+        found = list[bytes]()
+        for data in messages:
+            start = data.find(usual)
+            if start >= 2 and data[start - 2] == _ENTRY and data.find(usual, start + 1) < 0:
+                begin = start + length_at + 1
+                end = begin + data[begin - 1]
+                size = data[start - 1]
+                if end == start + size and size < 0x80 and start >= message_parts(data)[1]:
+                    found.append(data[begin:end])
+                    continue
+            found.append(read_any(data) if name in data else b"")
+        return found
 
     def read_any(data: bytes) -> bytes:
         at, size, found = 0, len(data), b""

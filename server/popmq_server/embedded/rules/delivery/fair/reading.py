@@ -119,7 +119,7 @@ def _keys_of(index: FairIndex, log: Log, units: list[tuple[int, int, int]]) -> l
     if not index.fair.source:
         return [b""] * len(units)
     try:
-        return list(map(index.read_key, log.unverified_all(units)))
+        return index.read_keys(log.unverified_all(units))
     except (IndexError, ValueError):  # one is damaged
         return [_key_of(index, log, position, size) for _, position, size in units]
 
@@ -139,7 +139,7 @@ def _key_of(index: FairIndex, log: Log, position: int, size: int) -> bytes:
     if not index.fair.source:
         return b""
     try:
-        return index.read_key(log.unverified(position, size))
+        return index.read_keys([log.unverified(position, size)])[0]
     except (IndexError, ValueError):  # damaged, or dropped: the Pop that takes it finds out
         return b""
 

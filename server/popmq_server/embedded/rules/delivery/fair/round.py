@@ -14,12 +14,21 @@ A slot leaves the ring when it has nothing left or is at a limit. It comes back 
 a lease of it ends, or at the time its rate permits (index.py).
 """
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from popmq_server.embedded.rules.delivery.fair.limits import AFTER_A_LEASE, NOW
-from popmq_server.embedded.rules.delivery.fair.waiting import FREE, FULL, KEY, LATER, OUT, SIZE_MASK, WaitingKeys
+from popmq_server.embedded.rules.delivery.fair.waiting import (
+    FREE,
+    FULL,
+    KEY,
+    LABEL,
+    LATER,
+    OUT,
+    SIZE_MASK,
+    WaitingKeys,
+)
 
 #: Slots that one plan visits at most (some 5 ms); the next one goes on where it stopped.
 VISITS_MAX = 10_000
@@ -27,17 +36,35 @@ VISITS_MAX = 10_000
 HELD_UP_MAX = 64
 #: Units of a place that one turn is worth: 64 KiB.
 TURN_BITS = 8
+TURN_UNITS = 1 << TURN_BITS
 #: What a plan says of a place.
 FITS, HELD_UP, ENDS = 0, 1, 2
 
 
-class Taken(NamedTuple):
-    """A message that a plan takes. `number`, `slot`: of its key."""
+class Taken:
+    """What a plan takes, in the order of turns: of each message its place, its node, and the slot of its key.
 
-    place: int
-    number: int
-    retry: bool
-    slot: int
+    `retries`: which of them are retry entries. In columns, since a batch has hundreds.
+    """
+
+    __slots__ = ("nodes", "places", "retries", "slots")
+
+    def __init__(self) -> None:
+        self.places = list[int]()
+        self.nodes = list[int]()
+        self.slots = list[int]()
+        self.retries = set[int]()
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def add(self, slot: int, node: int, place: int, retry: bool) -> None:
+        """Adds one message."""
+        if retry:
+            self.retries.add(len(self.places))
+        self.places.append(place)
+        self.nodes.append(node)
+        self.slots.append(slot)
 
 
 class _Ring:
@@ -79,6 +106,7 @@ class _Key:
 class Round:
     """The turns of one plan.
 
+    `accepts_all`: as `accepts`, whether several messages fit; False counts none of them.
     `accepts`: whether a place, of a message or a retry entry, fits the plan: FITS, HELD_UP (its queue has the group's
     limit of leases), or ENDS (the plan has no bytes left). `may_go`: of a number and the taken messages of its key, as
     Limits.may_go; None: no key has a limit.
@@ -88,11 +116,15 @@ class Round:
         self,
         keys: WaitingKeys,
         accepts: Callable[[int, bool], int],
+        accepts_all: Callable[[list[int]], bool],
         may_go: Callable[[int, int], int] | None,
     ) -> None:
-        self._keys, self._accepts, self._may_go = keys, accepts, may_go
+        self._keys, self._accepts, self._accepts_all, self._may_go = keys, accepts, accepts_all, may_go
         self._rings: dict[int, _Ring] = {}
         self._taken: dict[int, _Key] = {}
+        #: Keys of which only `_lap` has taken messages, by slot: the last one, and how many if there are several.
+        self._plain: dict[int, int] = {}
+        self._times: dict[int, int] = {}
         self._debts: dict[int, int] = {}
         #: Keys that left at a limit, each with its ring, and when it may go: AFTER_A_LEASE, or at a time.
         self._limited: list[tuple[int, _Ring, int]] = []
@@ -110,19 +142,28 @@ class Round:
         """(time, slot) of the keys whose rate permits a message later."""
         return [(when, slot) for slot, _, when in self._limited if when != AFTER_A_LEASE]
 
-    def take(self, parent: int, most: int) -> list[Taken]:
-        """Takes up to `most` messages of a ring, one of each slot in turn. Fewer: no more may go, or the plan ends."""
-        keys, debts, found = self._keys, self._debts, list[Taken]()
+    def take(self, root: int, most: int) -> Taken:
+        """Takes up to `most` messages of a root, one of each slot in turn. Fewer: no more may go, or the plan ends."""
+        found = Taken()
+        self._fill(root, most, found)
+        return found
+
+    def _fill(self, parent: int, most: int, found: Taken) -> None:
+        """Takes messages of a ring until there are `most` of them."""
+        keys, debts = self._keys, self._debts
         ring = self._rings.get(parent)
         if ring is None:
             ring = self._rings[parent] = _Ring(keys.first[parent])
         after, kept, owed, kinds = keys.after, ring.kept, keys.debt, keys.kind
+        of_keys = self._may_go is None and (kinds[parent] == LABEL or not keys.labels)
         while len(found) < most and not self._stopped:
+            if of_keys and most - len(found) > 1 and self._lap(ring, most, found):
+                continue
             if slot := ring.unvisited:
                 ring.unvisited, ring.linked = after[slot], True
             elif kept:
                 slot, ring.linked = kept.popleft(), False
-                if not kept and kinds[slot] == KEY and self._take_alone(slot, ring, most, found):
+                if not kept and self._take_alone(slot, ring, most, found):
                     continue
             else:
                 break
@@ -133,66 +174,137 @@ class Round:
             if debt:
                 debts[slot] = debt - 1
                 kept.append(slot)
-                continue
-            taken = self._of_key(slot, ring) if kinds[slot] == KEY else self._of_label(slot, ring)
-            if taken is not None:
-                found.append(taken)
-                if large := (taken.place & SIZE_MASK) - 1 >> TURN_BITS:
-                    debts[slot] = large
-        return found
+            elif self._of_key(slot, ring, found) if kinds[slot] == KEY else self._of_label(slot, ring, found):
+                self._note_debt(slot, found)
 
-    def _take_alone(self, slot: int, ring: _Ring, most: int, found: list[Taken]) -> bool:
-        """Takes messages of the one key that is left in a ring, which has been visited before; False: it took none.
+    def _note_debt(self, slot: int, found: Taken) -> None:
+        """A large message, the last one, is more than one turn of a key, and of its label."""
+        if large := (found.places[-1] & SIZE_MASK) - 1 >> TURN_BITS:
+            self._debts[slot] = large
 
-        It leaves to `take` whatever is not plain: limits, debts, retry entries, large messages, and what does not fit.
+    def _lap(self, ring: _Ring, most: int, found: Taken) -> bool:
+        """Takes a message of each next slot of a ring of keys in one go, as long as they are what most are: without
+        debts and retry entries, their next message small. All of them fit the plan, or none is taken. No key has a
+        limit.
         """
-        key, keys = self._taken.get(slot), self._keys
-        if key is None or key.retry or self._may_go is not None or slot in self._debts:
+        most = min(most - len(found), VISITS_MAX - self._visits - 1)
+        nodes, unvisited = self._unvisited(ring.unvisited, most) if ring.unvisited else (self._visited(ring, most), 0)
+        if not nodes or not self._take_all([*nodes], [*nodes.values()], found):
             return False
-        before, place_at, after, accepts = key.taken, keys.place, keys.next, self._accepts
-        number, most = keys.number[slot], min(most, len(found) + VISITS_MAX - self._visits - 1)
-        while (node := key.message) and len(found) < most:
-            place = place_at[node]
-            if (place & SIZE_MASK) - 1 >> TURN_BITS or accepts(place, False):
-                break
-            found.append(Taken(place, number, False, slot))
-            key.last_message, key.message = node, after[node]
-            key.taken += 1
-        if key.taken == before:
-            return False
-        self._visits += key.taken - before
-        self._held_up, key.retry_turn = 0, 1
-        if key.message:
-            ring.kept.append(slot)
-        else:
-            self._left.append(slot)
+        if not ring.unvisited:
+            for slot in nodes:
+                ring.kept.popleft()
+                self._times[slot] = self._times.get(slot, 1) + 1
+        ring.unvisited = unvisited
+        self._plain.update(nodes)
+        following = self._keys.next
+        for slot, node in nodes.items():
+            (ring.kept if following[node] else self._left).append(slot)
         return True
 
-    def _of_label(self, slot: int, ring: _Ring) -> Taken | None:
-        taken = self.take(slot, 1)
-        if not taken and self._stopped:
-            ring.put_back(slot)
-        elif self._rings[slot].empty:
-            self._left.append(slot)
-        else:
-            ring.kept.append(slot)
-        return taken[0] if taken else None
+    def _take_all(self, slots: list[int], nodes: list[int], found: Taken) -> bool:
+        """Takes messages in one go, if all of them fit the plan."""
+        places = list(map(self._keys.place.__getitem__, nodes))
+        if not self._accepts_all(places):
+            return False
+        found.places += places
+        found.nodes += nodes
+        found.slots += slots
+        self._visits += len(nodes)
+        self._held_up = 0
+        return True
 
-    def _of_key(self, slot: int, ring: _Ring) -> Taken | None:
-        """The next message of a key; None if it is at a limit, or its message does not fit."""
-        keys, key = self._keys, self._taken.get(slot)
+    def _unvisited(self, slot: int, most: int) -> tuple[dict[int, int], int]:
+        """The slots of a lap that the plan has not visited, from one on, each with its first node; the next slot."""
+        keys, nodes = self._keys, dict[int, int]()
+        first, after, owed, retries, place_at = keys.first, keys.after, keys.debt, keys.retry_first, keys.place
+        while slot and len(nodes) < most:
+            node = first[slot]
+            if owed[slot] or retries[slot] or place_at[node] & SIZE_MASK > TURN_UNITS:
+                break
+            nodes[slot] = node
+            slot = after[slot]
+        return nodes, slot
+
+    def _visited(self, ring: _Ring, most: int) -> dict[int, int]:
+        """The slots of a lap that were in one before, each with its next node."""
+        following, place_at, plain, nodes = self._keys.next, self._keys.place, self._plain, dict[int, int]()
+        for slot in itertools.islice(ring.kept, most if len(ring.kept) > 1 else 0):
+            node = following[plain[slot]] if slot in plain else 0
+            if not node or place_at[node] & SIZE_MASK > TURN_UNITS:
+                break
+            nodes[slot] = node
+        return nodes
+
+    def _take_alone(self, slot: int, ring: _Ring, most: int, found: Taken) -> bool:
+        """Takes messages of the one slot that is left in a ring, which has been visited before.
+
+        It leaves to `_fill` whatever is not plain: limits, debts, retry entries, large messages, what does not fit.
+        """
+        keys = self._keys
+        if self._may_go is not None or slot in self._debts:
+            return False
+        if keys.kind[slot] == LABEL:
+            before = len(found)
+            self._fill(slot, most, found)
+            if len(found) == before:
+                return False
+            self._leave_or_stay(slot, ring)
+            self._note_debt(slot, found)
+            return True
+        if (key := self._key(slot)).retry:
+            return False
+        place_at, following, node, nodes = keys.place, keys.next, key.message, list[int]()
+        most = min(most - len(found), VISITS_MAX - self._visits - 1)
+        while node and len(nodes) < most and place_at[node] & SIZE_MASK <= TURN_UNITS:
+            nodes.append(node)
+            node = following[node]
+        if not nodes or not self._take_all([slot] * len(nodes), nodes, found):
+            return False
+        key.last_message, key.message = nodes[-1], node
+        key.taken += len(nodes)
+        key.retry_turn = 1
+        (ring.kept if node else self._left).append(slot)
+        return True
+
+    def _key(self, slot: int) -> _Key:
+        """What the plan has taken of a key."""
+        key = self._taken.get(slot)
         if key is None:
-            key = _Key(keys, slot)
+            key = _Key(self._keys, slot)
+            if node := self._plain.pop(slot, 0):
+                key.last_message, key.message, key.retry_turn = node, self._keys.next[node], 1
+                key.taken = self._times.pop(slot, 1)
+                self._taken[slot] = key
+        return key
+
+    def _of_label(self, slot: int, ring: _Ring, found: Taken) -> bool:
+        """Takes the next message of a label; False: none of its keys may go."""
+        before = len(found)
+        self._fill(slot, before + 1, found)
+        if len(found) == before and self._stopped:
+            ring.put_back(slot)
+        else:
+            self._leave_or_stay(slot, ring)
+        return len(found) > before
+
+    def _leave_or_stay(self, label: int, ring: _Ring) -> None:
+        """A label that took leaves its ring when it has nothing left."""
+        (self._left if self._rings[label].empty else ring.kept).append(label)
+
+    def _of_key(self, slot: int, ring: _Ring, found: Taken) -> bool:
+        """Takes the next message of a key; False: it is at a limit, or its message does not fit."""
+        keys, key = self._keys, self._key(slot)
         number = keys.number[slot]
         if self._may_go is not None and (verdict := self._may_go(number, key.taken - key.gone)) != NOW:
             self._limited.append((slot, ring, verdict))
-            return None
+            return False
         retry = bool(key.retry) and bool(key.retry_turn or not key.message)
         node = key.retry if retry else key.message
         place = keys.place[node]
         if accepted := self._accepts(place, retry):
             self._refused(slot, ring, accepted)
-            return None
+            return False
         self._held_up = 0
         self._taken[slot] = key
         key.taken += 1
@@ -205,7 +317,8 @@ class Round:
             ring.kept.append(slot)
         else:
             self._left.append(slot)
-        return Taken(place, number, retry, slot)
+        found.add(slot, node, place, retry)
+        return True
 
     def _refused(self, slot: int, ring: _Ring, how: int) -> None:
         """A key keeps its turn: at once if the plan ends, else after the others."""
@@ -217,12 +330,12 @@ class Round:
         self._stopped = self._stopped or self._held_up >= HELD_UP_MAX
         ring.kept.append(slot)
 
-    def give_back(self, gone: Sequence[Taken]) -> None:
-        """Taken places that are not delivered: they count for no limit, and the plan may go on."""
-        for taken in gone:
-            self._taken[taken.slot].gone += 1
+    def give_back(self, gone: Sequence[int]) -> None:
+        """The slots of taken messages that are not delivered: these count for no limit, and the plan may go on."""
+        for slot in gone:
+            self._key(slot).gone += 1
         self._stopped, self._held_up = self._visits >= VISITS_MAX, 0
-        again = {taken.slot for taken in gone}
+        again = set(gone)
         limited, self._limited = self._limited, []
         for slot, ring, when in limited:
             if slot not in again:
@@ -237,6 +350,7 @@ class Round:
     def apply(self, count: Callable[[int, int], None]) -> None:
         """Removes what was taken from the keys. `count`: called with each number and its delivered messages."""
         keys = self._keys
+        keys.take_plain(self._plain, self._times)
         for slot, key in self._taken.items():
             keys.take_up_to(slot, key.last_message, key.last_retry, key.taken)
             keys.retry_turn[slot] = key.retry_turn

@@ -2,7 +2,7 @@
 
     place   queue [10 bits] · offset, less that of the index [38] · size in units of 256 bytes, rounded up [16]
             of a retry entry the number of its row stands for the offset
-    node    a waiting message: its place [8 bytes] and the next node of its key [4]
+    node    a waiting message: its place [8 bytes], its position in the log [8], and the next node of its key [4]
     slot    a key, a label or a root: some 40 bytes in arrays, beside its entry in the table of slots
 
     root ─ ring ─▶ acme ─▶ bolt ─▶ cove          without labels
@@ -13,11 +13,14 @@ A PRIORITY topic has a root for each queue, other topics have one. Retry entries
 takes turns with its messages.
 
 A slot is in the ring of its parent while it may go. Nodes and slots are numbers, 0 is none. No object for each key or
-message: a key with one message takes some 180 bytes, each further message 12 (tests/engine/delivery/fair).
+message: a key with one message takes some 190 bytes, each further message 20 (tests/engine/delivery/fair).
 """
 
 from array import array
 from collections.abc import Callable
+from itertools import repeat
+
+from popmq_server.embedded.invariants.broken import broken
 
 #: Bits of a place.
 SIZE_BITS, OFFSET_BITS = 16, 38
@@ -59,7 +62,7 @@ class WaitingKeys:
     """Keys with their waiting messages, and their rings. A plan reads the arrays (round.py) and then changes them."""
 
     def __init__(self) -> None:
-        self.place = array("Q", (0,))
+        self.place, self.position = array("Q", (0,)), array("Q", (0,))
         self.next = array("I", (0,))
         self.number = array("Q", (0,))
         self.parent = array("I", (0,))
@@ -106,10 +109,12 @@ class WaitingKeys:
         """The slots of a key under all roots."""
         return [slot for band in self.roots if (slot := self.slot(number, band))]
 
-    def add(self, band: int, number: int, label: int | None, place: int, *, retry: bool = False) -> None:
-        """Adds a message at the end of its key."""
+    def add(
+        self, band: int, number: int, label: int | None, place: int, position: int = 0, *, retry: bool = False
+    ) -> None:
+        """Adds a message at the end of its key. `position`: in the log."""
         slot = self._slots.get(number | band << _ROOT_SHIFT) or self._new_key(band, number, label)
-        node = self._new_node(place)
+        (node,) = self._new_nodes([place], [position])
         first, last = (self.retry_first, self.retry_last) if retry else (self.first, self.last)
         if first[slot]:
             self.next[last[slot]] = node
@@ -120,30 +125,29 @@ class WaitingKeys:
         if not self.state[slot]:
             self.enter(slot)
 
-    def extend(self, band: int, numbers: list[int], places: list[int], labels: Callable[[int], int | None]) -> None:
+    def extend(
+        self,
+        band: int,
+        numbers: list[int],
+        places: list[int],
+        positions: list[int],
+        labels: Callable[[int], int | None],
+    ) -> None:
         """Adds messages, as `add` of each would. `labels`: the number of the label of the n-th; None: no labels."""
-        slots, shift = self._slots, band << _ROOT_SHIFT
-        first, last, after, place_at = self.first, self.last, self.next, self.place
-        count, state, free = self.count, self.state, self._free_node
-        for index, (number, place) in enumerate(zip(numbers, places, strict=True)):
-            slot = slots.get(number | shift) or self._new_key(band, number, labels(index))
-            if free:
-                node, free = free, after[free]
-                place_at[node], after[node] = place, 0
-            else:
-                node = len(place_at)
-                place_at.append(place)
-                after.append(0)
-            if first[slot]:
-                after[last[slot]] = node
+        first, last, after, count, state = self.first, self.last, self.next, self.count, self.state
+        nodes = self._new_nodes(places, positions)
+        slots = map(self._slots.get, [number | band << _ROOT_SHIFT for number in numbers] if band else numbers)
+        for index, (node, slot) in enumerate(zip(nodes, slots, strict=True)):
+            if slot is None:  # also of those that this loop has not made: `map` looks when it is asked
+                slot = self._new_key(band, numbers[index], labels(index))
+            if before := last[slot]:
+                after[before] = node
             else:
                 first[slot] = node
             last[slot] = node
             count[slot] += 1
             if not state[slot]:
                 self.enter(slot)
-        self._free_node = free
-        self.messages += len(places)
 
     def enter(self, slot: int) -> None:
         """Puts a slot at the end of its ring, and its label at the end of that of the root."""
@@ -178,8 +182,35 @@ class WaitingKeys:
             self._free(self.first, self.last, slot, message)
         if retry:
             self._free(self.retry_first, self.retry_last, slot, retry)
+        if taken > self.count[slot]:
+            broken("fair_key_waiting_counted", slot=slot, waiting=self.count[slot], taken=taken)
+        if taken > self.messages:
+            broken("fair_messages_counted", waiting=self.messages, taken=taken)
         self.count[slot] -= taken
         self.messages -= taken
+
+    def take_plain(self, taken: dict[int, int], times: dict[int, int]) -> None:
+        """Removes the nodes of keys without retry entries up to these, by slot. `times`: how many, if not one."""
+        first, last, following, count, turn = self.first, self.last, self.next, self.count, self.retry_turn
+        free, messages = self._free_node, self.messages - len(taken)
+        for slot, node in taken.items():
+            if not count[slot]:
+                broken("fair_key_waiting_counted", slot=slot, waiting=0, taken=1)
+            left = following[node]
+            following[node], free, first[slot] = free, first[slot], left
+            if not left:
+                last[slot] = 0
+            count[slot] -= 1
+            turn[slot] = 1
+        for slot, number in times.items():
+            if number - 1 > count[slot]:
+                broken("fair_key_waiting_counted", slot=slot, waiting=count[slot] + 1, taken=number)
+            count[slot] -= number - 1
+            messages -= number - 1
+        if messages < 0:
+            broken("fair_messages_counted", waiting=self.messages, taken=self.messages - messages)
+        self._free_node = free
+        self.messages = messages
 
     def _free(self, first: "array[int]", last: "array[int]", slot: int, stop: int) -> None:
         """Frees the nodes of a list up to `stop`."""
@@ -194,11 +225,14 @@ class WaitingKeys:
         while self.kind[slot] != ROOT and not self.count[slot]:
             parent = self.parent[slot]
             band = self._band(slot)
-            del self._slots[self.number[slot] | band << _ROOT_SHIFT]
+            if self._slots.pop(self.number[slot] | band << _ROOT_SHIFT, 0) != slot:
+                broken("fair_key_has_its_slot", slot=slot)
             self.labels -= self.kind[slot] == LABEL
             self.after[slot], self._free_slot, self.kind[slot] = self._free_slot, slot, FREE
             if self.kind[parent] != LABEL:
                 return
+            if not self.count[parent]:
+                broken("fair_label_counted", slot=parent)
             self.count[parent] -= 1
             if self.state[parent] == IN:
                 return
@@ -236,13 +270,19 @@ class WaitingKeys:
         self.number[slot], self.parent[slot], self.kind[slot] = number, parent, kind
         return slot
 
-    def _new_node(self, place: int) -> int:
-        self.messages += 1
-        node = self._free_node
-        if not node:
-            self.place.append(place)
-            self.next.append(0)
-            return len(self.place) - 1
-        self._free_node = self.next[node]
-        self.place[node], self.next[node] = place, 0
-        return node
+    def _new_nodes(self, places: list[int], positions: list[int]) -> list[int]:
+        """A node for each place: first those that were used."""
+        place_at, position_at, following, nodes = self.place, self.position, self.next, list[int]()
+        free = self._free_node
+        while free and len(nodes) < len(places):
+            nodes.append(free)
+            free = following[free]
+        self._free_node = free
+        for node, place, position in zip(nodes, places, positions, strict=False):
+            place_at[node], position_at[node], following[node] = place, position, 0
+        used, begin = len(nodes), len(place_at)
+        place_at.extend(places[used:])
+        position_at.extend(positions[used:])
+        following.extend(repeat(0, len(places) - used))
+        self.messages += len(places)
+        return [*nodes, *range(begin, len(place_at))]

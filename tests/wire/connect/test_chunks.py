@@ -1,0 +1,101 @@
+"""A body in very many chunks: it costs its bytes, and lets other connections have their turns."""
+
+import asyncio
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from popmq_http2 import Limits
+from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.protocols.connect.http1 import Http1
+from popmq_server.protocols.connect.port import HttpPort
+from popmq_server.protocols.transport import ServedMethod
+
+PATH = "/popmq.v1.Broker/Send"
+HEAD = (
+    f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/proto\r\ntransfer-encoding: chunked\r\n\r\n"
+).encode()
+#: Chunks of two bytes each.
+CHUNK, CHUNKS = b"2\r\nab\r\n", 10_000
+
+
+class Pipe(asyncio.Transport):
+    """A transport that keeps what is written, and whether it is read."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 50_000)})
+        self.written, self.reads, self.closed = b"", True, False
+
+    def write(self, data: Any) -> None:
+        self.written += bytes(data)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+
+def connected(asked: list[bytes]) -> tuple[Http1, Pipe]:
+    """A connection whose calls are kept in `asked`."""
+
+    async def echo(raw: bytes, _: object) -> bytes:
+        asked.append(raw)
+        return b""
+
+    port = HttpPort(None, Limits())
+    methods = pb.DESCRIPTOR.services_by_name["Broker"].methods_by_name
+    port.register("popmq.v1.Broker", {"Send": ServedMethod(echo)}, methods)
+    connection, pipe = Http1(port), Pipe()
+    connection.connection_made(pipe)
+    return connection, pipe
+
+
+@pytest.mark.mechanism("H.38")
+async def test_other_connections_have_their_turn_between_the_chunks_of_one() -> None:
+    asked: list[bytes] = []
+    connection, pipe = connected(asked)
+    connection.data_received(HEAD + CHUNK * CHUNKS + b"0\r\n\r\n")
+    assert connection.held < 1_000
+    turns = 0
+    while not pipe.written:
+        assert asked or not pipe.reads or connection.held == 2 * CHUNKS, "no further bytes are read meanwhile"
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= CHUNKS / 500
+    assert asked == [b"ab" * CHUNKS]
+    assert pipe.written.startswith(b"HTTP/1.1 200")
+    assert pipe.reads
+    connection.connection_lost(None)
+
+
+async def test_a_connection_that_ends_between_its_turns_is_read_no_more() -> None:
+    connection, pipe = connected([])
+    connection.data_received(HEAD + CHUNK * CHUNKS)
+    pipe.close()
+    connection.connection_lost(None)
+    await asyncio.sleep(0)
+    assert (connection.held, pipe.reads) == (0, False)
+
+
+@pytest.mark.mechanism("H.38")
+async def test_a_body_holds_its_bytes_and_not_an_object_for_each_chunk() -> None:
+    connection, _ = connected([])
+    connection.data_received(HEAD)
+    tracemalloc.start()
+    for _ in range(CHUNKS // 100):
+        connection.data_received(CHUNK * 100)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert connection.held == 2 * CHUNKS
+    assert held < 6 * connection.held
+    connection.connection_lost(None)
