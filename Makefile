@@ -190,7 +190,7 @@ chaos: setup ## the kill -9 and power-cut campaigns, whole
 	@POPMQ_CAMPAIGN=whole POPMQ_JOURNAL=on $(BIN)/pytest -q -m chaos --timeout=0 $(addprefix tests/crash/test_,kill.py powercut.py failing_calls.py)
 
 .PHONY: simulate
-simulate: $(if $(CORE),.venv/core,setup) ## SEEDS=10000 runs of the whole broker in one seeded scheduler, with faults, in virtual time (hours); SEED=7 repeats one; FROM=0
+simulate: $(if $(CORE),.venv/core,setup) ## SEEDS=10000 runs of the whole broker in one seeded scheduler, with faults, in virtual time (an hour and a half); SEED=7 repeats one; FROM=0
 	@echo "simulate: $(if $(SEED),seed $(SEED),$(or $(SEEDS),10000) seeds from $(or $(FROM),0))"
 	@$(BIN)/python -m tests.simulated $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000) --from $(or $(FROM),0))
 

@@ -61,6 +61,9 @@ class Sends(Kept):
         self.listens_anew = False
         self.orders = 0
         self.postponed = Postponed()
+        #: The delayed messages that the judged commit moved, perhaps into the past. Its jobs ran only if something had
+        #: been due before it: else the next commit makes these visible, at once.
+        self.moved: set[str] = set()
         #: The batch that is judged met a full disk; CheckPoint, part → members whose dead letters then had no room.
         self.full = False
         self.blocked: dict[tuple[int, int], int] = {}
@@ -201,7 +204,8 @@ class Sends(Kept):
 
     def fire(self, places: dict[str, Place]) -> bool:
         """The due messages, and no others, became visible at these places."""
-        ripe = self.ripe()
+        ripe = [one for one in self.ripe() if one.handle not in self.moved or one.content.text in places]
+        self.moved.clear()
         for one in ripe:
             must(one.content.text in places, "due and not fired", one)
             self._store(self.topics[one.topic], one.content, places[one.content.text])
@@ -226,6 +230,7 @@ class Sends(Kept):
         found, content = self.topics[topic], one.content
         self.delayed[answer.handle] = Delayed(topic, content, due_ms, bool(time[0]), self._order(), answer.handle)
         self.recall_topics[answer.handle] = found.number
+        self.moved.add(answer.handle)
         stored_ms, where = found.ids.get(content.name, (0, Where()))
         if where.recall == handle:
             found.ids[content.name] = stored_ms, where._replace(recall=answer.handle)
