@@ -212,7 +212,9 @@ def test_rows_that_are_added_together_are_stored_as_one_by_one(rig: Rig, seed: i
 def test_an_ack_of_scattered_messages_puts_each_block_of_history_once(rig: Rig) -> None:
     rig.topic("t", 1)
     topic_id = rig.core.state.ids[("t", "t")]
-    some = [drawn(random.Random(seed))._replace(first=3 * seed, length=1, done=1, reason="") for seed in range(50)]
+    some = [
+        drawn(random.Random(seed))._replace(first=3 * seed, length=1, done=1, reason="", covers=0) for seed in range(50)
+    ]
     kv = rig.store.begin()
     before = kv.writes
     history_rows.add_all(kv, topic_id, 0, some)
