@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -227,13 +228,24 @@ def run(seed: int) -> Outcome:
     folder = Path(tempfile.mkdtemp(prefix="popmq-simulated-", dir=memory if memory.is_dir() else None))
     gc.disable()  # what it frees, and when, depends on what ran before
     try:
-        with mock.patch.object(sys, "unraisablehook"):  # coroutines of killed brokers end somewhere in their middle
-            outcome = _run(seed, folder)
-            gc.collect()
-        return outcome
+        # Coroutines of killed brokers end somewhere in their middle, which is no error. In the main thread their last
+        # acts would find a new event loop, and leave tasks on it; a mock would keep what it is called with.
+        with mock.patch.object(sys, "unraisablehook", _pass), ThreadPoolExecutor(1) as thread:
+            return thread.submit(_run_and_collect, seed, folder).result()
     finally:
         gc.enable()
         shutil.rmtree(folder)
+
+
+def _pass(_: object) -> None:
+    """Keeps nothing."""
+
+
+def _run_and_collect(seed: int, folder: Path) -> Outcome:
+    outcome = _run(seed, folder)
+    while gc.collect():
+        pass
+    return outcome
 
 
 def _run(seed: int, folder: Path) -> Outcome:

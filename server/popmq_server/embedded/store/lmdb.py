@@ -106,8 +106,8 @@ class Transaction:
         self._views = views
         self.bare = bare
         self.writes = 0
-        #: The databases of which rows were written.
-        self.touched: set[str] = set()
+        #: The databases of which rows were written, as keys: a set would cost a call for each put.
+        self.touched: dict[str, None] = {}
 
     def get(self, name: str, key: bytes) -> memoryview | None:
         """The value, or None. Valid until the next put."""
@@ -123,7 +123,7 @@ class Transaction:
         if name not in self.bare:
             value = checksums.with_checksum(key, value)
         self.writes += 1
-        self.touched.add(name)
+        self.touched[name] = None
         try:  # as `put_bare`, without its call
             if name in _ASCENDING and self._txn.put(key, value, append=True, db=self._db[name]):
                 return
@@ -134,7 +134,7 @@ class Transaction:
     def put_bare(self, name: str, key: bytes, value: bytes) -> None:
         """Puts a value as it is, without a checksum: for the rows of checksums.BARE_META, and for stored values."""
         self.writes += 1
-        self.touched.add(name)
+        self.touched[name] = None
         try:
             if name in _ASCENDING and self._txn.put(key, value, append=True, db=self._db[name]):
                 return
@@ -145,7 +145,7 @@ class Transaction:
     def delete(self, name: str, key: bytes) -> bool:
         """Deletes an entry; returns whether it existed."""
         self.writes += 1
-        self.touched.add(name)
+        self.touched[name] = None
         try:
             return bool(self._txn.delete(key, db=self._db[name]))
         except lmdb.MapFullError as error:
@@ -163,7 +163,7 @@ class Transaction:
         if more:
             value = bytes(self.value_of(name, after, cursor.value()))
             self.writes += 1
-            self.touched.add(name)
+            self.touched[name] = None
             cursor.delete()
             if self.get(name, after) is None:
                 self.put(name, after, value)

@@ -38,7 +38,7 @@ class FifoPick(Pick):
         self.part = 0
         self.message_groups: list[bytes] = []  # the message group of each row
         self.where = (group.group_id, topic.topic_id)
-        self._mine: set[bytes] = set()  # message groups of the taken messages
+        self._mine: dict[bytes, None] = {}  # message groups of the taken messages, in their order
         self._taken: dict[bytes, Waiting] = {}  # by key; includes messages that do not match or cannot be read
         self._from_waiting = 0
         self._new_waiting: list[Waiting] = []
@@ -105,7 +105,7 @@ class FifoPick(Pick):
         self._take(entry.position, entry.size, read, entry.queue, entry.offset, attempt)
         self.runs.append(entry.as_run(attempt))
         self.message_groups.append(message_group)
-        self._mine.add(message_group)
+        self._mine[message_group] = None
         self._from_waiting += 1
         return True
 
@@ -179,7 +179,7 @@ class FifoPick(Pick):
             return False
         self._take(position, size, read, queue, offset, 1)
         self.message_groups.append(message_group)
-        self._mine.add(message_group)
+        self._mine[message_group] = None
         return True
 
     def _is_free(self, message_group: bytes) -> bool:
