@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.embedded.invariants.broken import BrokenInvariant
 from popmq_server.embedded.store import checkpoint, history_rows
 from popmq_server.embedded.store.datafile.walk import check_free_list, faults, rescue
 from popmq_server.embedded.store.keys import HIST_KEY, NEVER, U32
@@ -81,7 +82,7 @@ def rows() -> Iterator[Running]:
             return
         try:
             formats[raw[0] % len(formats)](raw[1:])
-        except (*RowReader.ERRORS, StartError):
+        except (*RowReader.ERRORS, StartError, BrokenInvariant):
             pass
 
     yield Running(run, [bytes([kind]) + raw for kind, found in enumerate(_sound_rows()) for raw in found])

@@ -40,8 +40,8 @@ class BrokerProcess:
     """One data folder and the process that serves it. It may be started again after `kill` or `stop`.
 
     It listens on `port`, or on a port of its own, and keeps that over all its starts, so that clients find it again.
-    TLS and metrics are off unless `flags` turn them on. `environment` is added to this process's own. `program` is the
-    command to run, without flags. Standard error is appended to the file `log`, beside the data folder.
+    TLS, HTTP and metrics are off unless `flags` turn them on. `environment` is added to this process's own. `program`
+    is the command to run, without flags. Standard error is appended to the file `log`, beside the data folder.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class BrokerProcess:
     def spawn(self) -> None:
         """Starts the process and returns at once: a kill may hit a broker that is still starting."""
         command = [*self.program, *self._engine(), "--host", "127.0.0.1", "--port", str(self.port)]
-        command += ["--tls-port", "0", "--metrics-port", "0", *self.flags]
+        command += ["--tls-port", "0", "--http-port", "0", "--metrics-port", "0", *self.flags]
         self._spawned_at, self.ready_s = time.perf_counter(), 0.0
         with self.log.open("a") as log:
             self._process = subprocess.Popen(

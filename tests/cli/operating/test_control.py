@@ -69,10 +69,10 @@ def test_a_groups_expiry_and_its_last_reads_are_shown(run: Cli, client: popmq.Cl
     client.pop("orders", "billing", 1)
     assert run("group", "update", "billing", "--subscription-expiry", "30d").code == 0
     shown = run("group", "describe", "billing").out
-    assert "expiry           30d without a read" in shown
+    assert "expiry            30d without a read" in shown
     assert "TOPIC\tLAST READ\tEXPIRES\norders\t2" in shown
     assert run("group", "update", "billing", "--subscription-expiry", "0s").code == 0
-    assert "expiry           never" in run("group", "describe", "billing").out
+    assert "expiry            never" in run("group", "describe", "billing").out
 
 
 @pytest.mark.slow
@@ -93,7 +93,7 @@ def test_a_group_lives_from_create_to_delete(run: Cli, broker: Broker) -> None:
     assert run("group", "update", "mail", "--max-attempts", "6").code == 0
     (shown,) = run("group", "describe", "mail", "--json").objects
     assert (shown["group"]["max_attempts"], shown["group"]["backoff"], shown["stats"]) == (6, [10.0, 60.0], [])
-    assert "backoff          10s, 1m" in run("group", "describe", "mail").out
+    assert "backoff           10s, 1m" in run("group", "describe", "mail").out
     assert [each["name"] for each in run("group", "list", "--json").objects] == ["mail"]
     assert "mail\t6\t2m\t0\t" in run("group", "list").out
     assert run("group", "delete", "mail", "--yes").code == 0

@@ -92,6 +92,8 @@ class Fuzz:
 
     def answered(self, name: str, raw: bytes) -> str:
         """Makes a call; its code. AssertionError when the answer is none that a wrong request may get."""
+        if name == "Broker/GetResults":
+            raw += b"\x18\x00"  # wait_ms: it would wait for a clock that nobody moves
         try:
             answer = self.world.stubs.raw(name, raw)
         except grpc.RpcError as error:
