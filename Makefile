@@ -1,7 +1,7 @@
 # Every target says what it is doing, does its own set-up, and is safe to run twice.
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-core demo test test-all test-wide check check-fast proto bench chaos mutate install test-floor test-newest
-.PHONY: interop image run clean site test-transport fuzz bench-compare bench-floors bench-long bench-check search chaos-spark
+.PHONY: night interop image run clean site test-transport fuzz bench-compare bench-floors bench-long bench-check search chaos-spark
 .PHONY: test-cluster chaos-cluster spark-examples spark-kafka newcomer test-interpreters dist
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
@@ -201,6 +201,10 @@ jepsen: setup ## faults under load; each history is judged by our checker and by
 		--rounds $(or $(ROUNDS),3) $(FAULTS)
 
 .PHONY: file-systems
+night: setup ## 1,100 kills, 500 power cuts, 500 pauses, 1,000 flipped bits, 100,000,000 acks and more; three judges, one table (Go; two hours; TIMES=0.1 of each)
+	@echo "night: rows and what was found in build/night"
+	@$(BIN)/python -m tests.jepsen.night build/night --times $(or $(TIMES),1) $(ROWS)
+
 file-systems: setup ## kills, a full disk and power cuts on ext4, xfs, btrfs, overlay and tmpfs, and a table (root, loop devices, FUSE; SYSTEMS="xfs btrfs"; an hour)
 	@$(BIN)/python -m tests.crash.file_systems.campaign --kills $(or $(KILLS),20) --cuts $(or $(CUTS),50) $(SYSTEMS)
 

@@ -78,6 +78,8 @@ class World:
         self.longest_ns = 0
         #: Times in which something was wrong, so that calls may be slow.
         self.troubles: list[tuple[int, int]] = []
+        #: Times in which a connection was mute.
+        self.muted: list[tuple[int, int]] = []
         self.findings: list[judging.Finding] = []
         #: Seeds differ in what they make likely: one topic or all, a busy machine, a fast or a slow disk and network.
         self.where = random.choice((TOPICS, TOPICS[:1], TOPICS[1:])), random.choice((GROUPS, GROUPS[:1]))
@@ -116,11 +118,19 @@ class World:
         rest.close()
         self._stopped()
         self.loop.over = True
+        self._prolong()
         history = History(sorted(self.operations, key=lambda one: one.called_ns), seams.WALL_NS)
         lapsed = self.counts["kill"] or self.counts["sick_disk"] or self.longest_ns >= SHORTEST_LEASE_MS * MS
         popped = None if lapsed else self.popped
         self.findings += judging.judged(history, survey, self.troubles, self.folder, popped, patient=self.quiet)
         self.counts.update(f"{one.kind} {one.how}" for one in self.operations)
+
+    def _prolong(self) -> None:
+        """A caller that left over a mute connection was still waited for until the connection was closed."""
+        for begun_ns, ended_ns in self.muted:
+            for one in self.operations:
+                if one.kind == "pop" and one.how == "unknown" and begun_ns <= one.returned_ns < ended_ns:
+                    one.returned_ns = ended_ns
 
     def _actor(self, name: str, steps: int) -> Actor:
         recorder = Kept(self.scheduler, name, self.operations)
@@ -212,11 +222,12 @@ class World:
     def _mute(self) -> None:
         """A connection loses what one of its ends sends, for ever."""
         if self.network.ends:
-            end = self.scheduler.random.choice(self.network.ends)
+            end, begun_ns = self.scheduler.random.choice(self.network.ends), self.scheduler.now_ns
             end.mute = True
             self.scheduler.pause(self.scheduler.between(100 * MS, 40 * S))
             end.abort()
             end.peer.abort()
+            self.muted.append((begun_ns, self.scheduler.now_ns))
 
 
 FAULTS = ("kill", "stop", "sleep", "slow_disk", "sick_disk", "reset", "mute")
