@@ -6,6 +6,7 @@ python -m tests.simulated [--seeds 10000] [--from 0] [--seed N] [--minutes M]
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import sys
 import time
@@ -16,11 +17,15 @@ from tests.simulated.story import Outcome, run
 
 #: Seeds that a worker gets at a time.
 CHUNK = 25
+#: Seconds after which a chunk is stuck outside of virtual time: its process shows where, and ends, and the run with it.
+STUCK_S = 900.0
 
 
 def runs(seeds: range) -> tuple[list[Outcome], Counter[str]]:
     """The failed ones, and the sum of what happened in all."""
+    faulthandler.dump_traceback_later(STUCK_S, exit=True)
     outcomes = [run(seed) for seed in seeds]
+    faulthandler.cancel_dump_traceback_later()
     return [one for one in outcomes if one.findings], sum((one.counts for one in outcomes), Counter[str]())
 
 

@@ -14,6 +14,7 @@ import logging
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from popmq_verify.judging.facts import Facts, Survey
 from popmq_verify.load import scratch
 from popmq_verify.load.client import FIFO_TOPIC
 from popmq_verify.load.history import NEVER, History, Operation
+from tests.simulated.network import SLOW_NS
 from tests.simulated.scheduler import S
 from tests.simulated.seams import Lease
 
@@ -30,12 +32,15 @@ __all__ = ["Finding"]
 
 #: How long a message may wait while a Pop is parked for it, in ns.
 AWAKE_NS = 1 * S
+#: How long the end of a call is on its way: behind one slow piece, and in another one.
+HEARD_NS = 2 * SLOW_NS[1]
 
 
 def judged(
     history: History,
     survey: Survey,
     troubles: list[tuple[int, int]],
+    muted: list[tuple[int, int]],
     folder: Path,
     popped: set[Lease] | None,
     *,
@@ -43,13 +48,27 @@ def judged(
 ) -> list[Finding]:
     """All that is wrong in a run whose broker has stopped. `popped`: what the engine gave to callers;
     None if a lease may
-    have ended before it was answered. `patient`: no caller left."""
+    have ended before it was answered. `patient`: no caller left. `muted`: when a connection lost what it was given."""
     facts = Facts(history)
-    findings = check(facts, survey) + list(scratch.check(history))
+    findings = check(Facts(_as_heard(history, muted)), survey) + list(scratch.check(history))
     findings += _answered(history, troubles, patient)
     findings += _woken(facts, troubles)
     findings += _released(facts, popped) if popped is not None else ()
     return findings + [("store", problem) for problem in check_folder(folder)]
+
+
+def _as_heard(history: History, muted: list[tuple[int, int]]) -> History:
+    """The history as the broker hears it: callers that left do so later, at worst when their connection ends."""
+
+    def heard_ns(one: Operation) -> int:
+        ends = [ended for begun, ended in muted if begun <= one.returned_ns < ended]
+        return max([one.returned_ns + HEARD_NS, *ends])
+
+    operations = [
+        replace(one, returned_ns=heard_ns(one)) if one.kind == "pop" and one.how == "unknown" else one
+        for one in history.operations
+    ]
+    return History(operations, history.wall_minus_monotonic_ns)
 
 
 def _troubled(one: Operation, troubles: list[tuple[int, int]]) -> bool:

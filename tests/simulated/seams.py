@@ -32,7 +32,7 @@ from popmq_server.embedded.loop.long_poll import Waiters
 from popmq_server.embedded.store.journal.changes import JournaledTransaction
 from popmq_server.embedded.store.lmdb import DiskFault, Transaction
 from popmq_server.embedded.store.store import Store
-from tests.simulated.scheduler import MS, US, Condition, Lock, S, Scheduler, Thread
+from tests.simulated.scheduler import MS, US, Condition, Killed, Lock, S, Scheduler, Thread
 
 #: What the wall clock shows when the monotonic one is 0, in ns.
 WALL_NS = 1_700_000_000 * S
@@ -64,7 +64,11 @@ class Disk:
             return real(transaction)
         stall_ns, self.stall_ns = self.stall_ns, 0
         half_ns = (stall_ns or scheduler.between(*scheduler.random.choice(self.commit_ns))) // 2
-        scheduler.pause(half_ns)
+        try:
+            scheduler.pause(half_ns)
+        except Killed:
+            transaction.abort()  # else LMDB waits for its thread when the environment is closed
+            raise
         if self.fails:
             self.fails = False
             scheduler.note("commit fails")

@@ -118,19 +118,13 @@ class World:
         rest.close()
         self._stopped()
         self.loop.over = True
-        self._prolong()
         history = History(sorted(self.operations, key=lambda one: one.called_ns), seams.WALL_NS)
         lapsed = self.counts["kill"] or self.counts["sick_disk"] or self.longest_ns >= SHORTEST_LEASE_MS * MS
         popped = None if lapsed else self.popped
-        self.findings += judging.judged(history, survey, self.troubles, self.folder, popped, patient=self.quiet)
+        self.findings += judging.judged(
+            history, survey, self.troubles, self.muted, self.folder, popped, patient=self.quiet
+        )
         self.counts.update(f"{one.kind} {one.how}" for one in self.operations)
-
-    def _prolong(self) -> None:
-        """A caller that left over a mute connection was still waited for until the connection was closed."""
-        for begun_ns, ended_ns in self.muted:
-            for one in self.operations:
-                if one.kind == "pop" and one.how == "unknown" and begun_ns <= one.returned_ns < ended_ns:
-                    one.returned_ns = ended_ns
 
     def _actor(self, name: str, steps: int) -> Actor:
         recorder = Kept(self.scheduler, name, self.operations)
