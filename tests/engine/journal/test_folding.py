@@ -413,8 +413,8 @@ def test_a_journal_that_meets_a_full_disk_is_given_up_and_the_batch_goes_to_the_
     assert bodies(rig.pop()) == ["a", "c"]
 
 
-def refuses(number: int) -> Callable[[journal.Journal, bytes], None]:
-    def append(_: journal.Journal, changes: bytes) -> None:
+def refuses(number: int) -> Callable[[journal.Journal, bytes, float | None], bool]:
+    def append(_: journal.Journal, changes: bytes, within_s: float | None) -> bool:
         raise DiskFault(os.strerror(number), full=number == 28)
 
     return append

@@ -1,8 +1,9 @@
 """Commands that wait alone: which of them run on the event loop's thread, and what happens if they cannot end there."""
 
 import asyncio
+import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -29,9 +30,9 @@ from tests.engine.traffic.traffic import group
 class Engine:
     """An engine with a journal, and the threads that committed its batches."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sync: str = "none") -> None:
         self.clock = FakeClock()
-        options = Options(folder, max_size=1 << 30, sync="none", journal="on")
+        options = Options(folder, max_size=1 << 30, sync=sync, journal="on")
         self.broker = EmbeddedEngine(options, self.clock, Metrics())
         self.threads: list[bool] = []
 
@@ -112,6 +113,45 @@ async def test_a_command_that_needs_a_fold_is_handed_over_and_has_one_effect(
     monkeypatch.setattr(folding, "JOURNALED_BYTES_MAX", 10)
     assert await engine.here(sending("a")) == [True, False]
     assert await engine.bodies() == 1
+
+
+async def test_a_disk_that_stands_still_stops_neither_the_loop_nor_loses_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, stands, goes_on = Engine(tmp_path / "data", "full"), threading.Event(), threading.Event()
+    await engine.broker.execute(ask.CreateTopic("t", 1, False, KEEP_MS_MAX))
+    fdatasync, writer = os.fdatasync, engine.broker._writer
+
+    def stalls(file: int) -> None:
+        stands.set()
+        assert goes_on.wait(30)
+        fdatasync(file)
+
+    await asyncio.to_thread(asleep, writer)
+    monkeypatch.setattr(os, "fdatasync", stalls)
+    monkeypatch.setattr(folding, "ELSEWHERE_S", 0.01)
+    running = asyncio.create_task(engine.broker.execute(sending("a")))
+    assert await asyncio.to_thread(stands.wait, 30)
+    assert not running.done()
+    goes_on.set()
+    await running
+    assert await engine.bodies() == 1
+    await engine.broker.close()
+
+
+async def test_after_a_sync_that_took_too_long_the_loop_waits_for_no_disk_for_a_while(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "append", _slow_elsewhere(Journal.append))
+        assert await engine.here(sending("a")) == [True, False]
+    assert await engine.here(sending("b")) == [False]
+    assert await engine.bodies() == 2
+
+
+def _slow_elsewhere(append: Callable[..., bool]) -> Callable[..., bool]:
+    """Gives up each sync that may be given up."""
+    return lambda journal, changes, within_s: within_s is None and append(journal, changes)
 
 
 @pytest.mark.parametrize(

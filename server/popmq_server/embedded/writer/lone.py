@@ -4,7 +4,7 @@ A command that waits alone while the writer sleeps costs two changes of threads.
 and one sync (store/journal/folding.py). So it runs on the loop's thread, while the writer thread sleeps, if
 
     the disk is fast     no lone batch of the last REST_S took longer than LONGEST_S: while the loop waits for a disk,
-                         it reads no request and sends no heartbeat
+                         it reads no request and sends no heartbeat; so it waits no longer for a sync than ELSEWHERE_S
     it is small          a Send, a Pop or an Ack of few messages
     it needs no fold     changes are unfolded, and neither a fold nor a job is due: these are the writer thread's
 
@@ -14,7 +14,7 @@ If it turns out to need the writer thread it is aborted without an effect, and r
 from popmq_server.clock import stopwatch
 from popmq_server.contract.commands import Ack, Pop, Send
 from popmq_server.contract.operations import Operation
-from popmq_server.embedded.store.journal.folding import Elsewhere
+from popmq_server.embedded.store.journal.folding import Elsewhere, Slow
 from popmq_server.embedded.store.lmdb import DiskFault, MapFull
 from popmq_server.embedded.writer.batch import Batch, Committed, TooManyPoisoned, nothing
 from popmq_server.embedded.writer.core import Core
@@ -45,6 +45,8 @@ class Lone:
             return None
         try:
             committed = core.attempt(Batch([command]), [0], nothing)
+        except Slow:
+            self._slow_until = stopwatch() + REST_S
         except (MapFull, TooManyPoisoned, Elsewhere):
             pass
         except Exception as error:  # DiskFault, CommitFailed: what follows is for the writer thread

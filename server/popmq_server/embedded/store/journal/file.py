@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from popmq_server.embedded.store.datafile.own_files import open_own
 from popmq_server.embedded.store.folder import JOURNAL_FILE
+from popmq_server.embedded.store.journal.syncing import Syncing
 from popmq_server.embedded.store.lmdb import DiskFault, fault_of
 
 #: Bytes of the file. LMDB commits before a record would not fit.
@@ -59,6 +60,7 @@ class Journal:
         self._synced = synced
         try:
             self._file = open_own(folder / JOURNAL_FILE, os.O_RDWR | os.O_CREAT, is_journal)
+            self._syncing = Syncing(open_own(folder / JOURNAL_FILE, os.O_RDWR, is_journal))
         except OSError as error:
             raise fault_of(error) from error
         self.begin(b"", 0)
@@ -80,20 +82,29 @@ class Journal:
         """Whether the file has room for a record with `size` bytes of changes."""
         return self.bytes + _HEAD.size + size <= JOURNAL_BYTES
 
-    def append(self, changes: bytes) -> None:
-        """Writes a record, and syncs it. Raises DiskFault; the next record is then written over this one."""
+    def append(self, changes: bytes, within_s: float | None = None) -> bool:
+        """Writes a record, and syncs it. Raises DiskFault; the next record is then written over this one, as also after
+        False: the sync takes longer than `within_s`.
+        """
+        if within_s is not None and self._syncing.busy:
+            return False
         head = _HEAD.pack(_MAGIC, *self._head, self.records + 1, len(changes), self._crc, 0)
         crc = zlib.crc32(changes, zlib.crc32(head[: -_CRC.size]))
         record = b"".join((head[: -_CRC.size], _CRC.pack(crc), changes))
         try:
             _write(self._file, record, self.bytes)
-            if self._synced:
+            if not self._synced:
+                pass
+            elif within_s is None:
                 os.fdatasync(self._file)
+            elif not self._syncing.sync(within_s):
+                return False
         except OSError as error:
             raise fault_of(error) from error
         self.bytes += len(record)
         self.records += 1
         self._crc = crc
+        return True
 
     def changes(self) -> list[bytes]:
         """The changes of the records so far, read from the file. Raises DiskFault if they are not there."""
@@ -112,6 +123,7 @@ class Journal:
 
     def close(self) -> None:
         """Closes the file; its records stay."""
+        self._syncing.close()
         os.close(self._file)
 
 

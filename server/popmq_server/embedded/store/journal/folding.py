@@ -54,10 +54,16 @@ log = logging.getLogger("popmq.store")
 FORMAT_ROW, IDENTITY_ROW = b"format", b"journal"
 #: A batch with more bytes of changes is committed through LMDB: the journal would write them a second time.
 JOURNALED_BYTES_MAX = 192 << 10
+#: Seconds that a batch on another thread than that of the folds waits for its sync.
+ELSEWHERE_S = 0.05
 
 
 class Elsewhere(Exception):
     """A fold, or a batch that needs one, is for the thread that began the open transaction. Nothing has changed."""
+
+
+class Slow(Elsewhere):
+    """The disk takes longer than another thread may wait for it."""
 
 
 class Folding:
@@ -128,8 +134,10 @@ class Folding:
 
     def _append(self, tx: JournaledTransaction, changes: bytes) -> None:
         assert self.journal is not None
+        within_s = None if self.thread == threading.get_ident() else ELSEWHERE_S
         try:
-            self.journal.append(changes)
+            if not self.journal.append(changes, within_s):
+                raise Slow
         except DiskFault as fault:
             self._give_up(fault)
             raise
