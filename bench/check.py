@@ -53,6 +53,7 @@ from popmq_proto.rocketmq import service_pb2 as v2rpc
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
 from popmq_server.embedded.state import space
+from popmq_server.embedded.store.journal.changes import JournaledTransaction
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.options import Options
 from popmq_server.process.serving import Serving
@@ -60,6 +61,9 @@ from popmq_server.process.serving import Serving
 BUDGET = ROOT / "bench" / "budget.toml"
 #: Whose calls count: the server, and the transport under it.
 COUNTED_CODE = (str(ROOT / "server"), str(ROOT / "http2"))
+#: Of a commit through LMDB, and of one through the journal, which deletes as the other does.
+PUTS = Transaction.put, JournaledTransaction.put, Transaction.delete
+COMMITS = Transaction.commit, JournaledTransaction.commit
 BROKER, ADMIN, V2 = "/popmq.v1.Broker/", "/popmq.v1.Admin/", "/apache.rocketmq.v2.MessagingService/"
 CLIENT = ((b"x-mq-client-id", b"check@1@0@1"), (b"x-mq-language", b"GO"))
 BODY = b"x" * 1024
@@ -193,8 +197,8 @@ class Work:
 
     def take(self, messages: int) -> tuple[float, float, float]:
         """(calls, puts and deletes, commits) for each message since the last time."""
-        puts = self._places[Transaction.put.__code__] + self._places[Transaction.delete.__code__]
-        totals = sum(self._calls.values()), puts, self._places[Transaction.commit.__code__]
+        puts, commits = (sum(self._places[method.__code__] for method in methods) for methods in (PUTS, COMMITS))
+        totals = sum(self._calls.values()), puts, commits
         read = self._places[Connection.data_received.__code__]  # by the transport: its work counts, too
         self._calls.clear()
         self._places.clear()

@@ -19,18 +19,19 @@ _SPLICE = struct.Struct(">IIIB")
 
 def splice(before: bytes, after: bytes, last: int) -> bytes | None:
     """The splice that makes `after` of `before`; None if it would not be shorter. The `last` bytes never stay."""
-    most = min(len(before), len(after)) - last
+    before_stop, after_stop = len(before) - last, len(after) - last
+    most = min(before_stop, after_stop)
     if most <= 0:
         return None
-    if after.startswith(before[: len(before) - last]):
-        return _SPLICE.pack(0, len(before) - last, 0, last) + after[len(before) - last :]
+    if after.startswith(before[:before_stop]):
+        return _SPLICE.pack(0, before_stop, 0, last) + after[before_stop:]
     if most <= _HEAD_BYTES:
         return None
     end = _same(before, after, _HEAD_BYTES, most)
-    stay = _same_last(before[end : len(before) - last], after[end : len(after) - last])
+    stay = _same_last(before[end:before_stop], after[end:after_stop])
     if end - _HEAD_BYTES + stay <= _SPLICE.size:
         return None
-    new = after[end : len(after) - last - stay], after[len(after) - last :]
+    new = after[end : after_stop - stay], after[after_stop:]
     return b"".join((_SPLICE.pack(_HEAD_BYTES, end, stay, last), after[:_HEAD_BYTES], *new))
 
 
@@ -58,10 +59,11 @@ def _same(one: bytes, other: bytes, start: int, stop: int) -> int:
 
 def _same_last(one: bytes, other: bytes) -> int:
     """How many last bytes of two values are the same."""
-    least, most = 0, min(len(one), len(other))
+    end, other_end = len(one), len(other)
+    least, most = 0, min(end, other_end)
     while least < most:
         middle = (least + most + 1) // 2
-        if one[len(one) - middle : len(one) - least] == other[len(other) - middle : len(other) - least]:
+        if one[end - middle : end - least] == other[other_end - middle : other_end - least]:
             least = middle
         else:
             most = middle - 1
