@@ -197,8 +197,8 @@ class Work:
 
     def take(self, messages: int) -> tuple[float, float, float]:
         """(calls, puts and deletes, commits) for each message since the last time."""
-        puts, commits = (sum(self._places[method.__code__] for method in methods) for methods in (PUTS, COMMITS))
-        totals = sum(self._calls.values()), puts, commits
+        counted = [sum(self._places[method.__code__] for method in methods) for methods in (PUTS, COMMITS)]
+        totals = sum(self._calls.values()), *counted
         read = self._places[Connection.data_received.__code__]  # by the transport: its work counts, too
         self._calls.clear()
         self._places.clear()
