@@ -3,7 +3,7 @@
     python -m tests.jepsen.night FOLDER [--times 1.0] [--seed N] [ROW …]
 
 Two rows run at the same time. Each second round is of brokers with `--journal on`. A round with a finding keeps its
-history in FOLDER; the table is FOLDER/night.md. It ends with 1 if a judge found anything.
+history in FOLDER, which also gets the table. It ends with 1 if a judge found anything.
 """
 
 from __future__ import annotations
