@@ -79,6 +79,7 @@ test: check ## what must be true before a merge: every quick test, one of each s
 test-all: check .venv/demo ## all tests that need nothing but Python (20 minutes); their times stay in build/tests.xml
 	@echo "test-all: all tests, campaigns in their short form"
 	@$(BIN)/pytest -q $(TWO) --junitxml build/tests.xml -m "not spark and not polyglot and not interop and not spec and not browser and not image and not helm"
+	@POPMQ_JOURNAL=off $(BIN)/pytest -q $(TWO) -m "$(QUICK)" tests/engine tests/wire
 	@$(BIN)/pytest -q -m spark tests/spark
 
 test-wide: setup ## what needs more: other languages, official clients, the other transport, the oldest dependencies
@@ -186,8 +187,8 @@ test-cluster: setup ## gateways beside a real RocketMQ: their own tests, and tho
 chaos: setup ## the kill -9 and power-cut campaigns, whole
 	@echo "chaos: whole campaigns"
 	@POPMQ_CAMPAIGN=whole $(BIN)/pytest -q -m chaos --timeout=0 --ignore tests/crash/cluster
-	@echo "chaos: kills, power cuts and failing calls again, with --journal on"
-	@POPMQ_CAMPAIGN=whole POPMQ_JOURNAL=on $(BIN)/pytest -q -m chaos --timeout=0 $(addprefix tests/crash/test_,kill.py powercut.py failing_calls.py)
+	@echo "chaos: kills, power cuts and failing calls again, with --journal off"
+	@POPMQ_CAMPAIGN=whole POPMQ_JOURNAL=off $(BIN)/pytest -q -m chaos --timeout=0 $(addprefix tests/crash/test_,kill.py powercut.py failing_calls.py)
 
 .PHONY: simulate
 simulate: $(if $(CORE),.venv/core,setup) ## SEEDS=10000 runs of the whole broker in one seeded scheduler, with faults, in virtual time (an hour and a half); SEED=7 repeats one; FROM=0

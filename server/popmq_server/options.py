@@ -46,7 +46,7 @@ MEMBER_CONNECTIONS = 2_000
 SYNC_MODES = ("full", "meta", "none")
 #: Whether commit batches go through a journal (store/journal/folding.py).
 JOURNAL_MODES = ("off", "on")
-JOURNAL = os.environ.get("POPMQ_JOURNAL", "off")
+JOURNAL = os.environ.get("POPMQ_JOURNAL", "on")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 

@@ -2,7 +2,7 @@
 
     python -m tests.jepsen.night FOLDER [--times 1.0] [--seed N] [ROW …]
 
-Two rows run at the same time. Each second round is of brokers with `--journal on`. A round with a finding keeps its
+Two rows run at the same time. Each second round is of brokers with `--journal off`. A round with a finding keeps its
 history in FOLDER, which also gets the table. It ends with 1 if a judge found anything.
 """
 
@@ -109,7 +109,7 @@ def _acks(facts: Facts) -> int:
 
 def _journal(number: int) -> None:
     """Sets what the brokers of a round are started with."""
-    os.environ["POPMQ_JOURNAL"] = ("off", "on")[number % 2]
+    os.environ["POPMQ_JOURNAL"] = ("on", "off")[number % 2]
 
 
 def rounds(name: str, fault: Callable[[Plan], Iterator[Seen]], times: int, folder: Path, seed: int) -> Iterator[Row]:

@@ -205,7 +205,7 @@ SETTINGS = (
         JOURNAL_MODES,
         "on: small commits are appended to a file, with one sync, and written to the data file each second; off: each "
         "commit is written to the data file. An OK promises the same",
-        "off",
+        "on",
         engines=_EMBEDDED,
     ),
     _choice("transport", TRANSPORTS, "the HTTP/2 implementation: python (PopMQ's own) or grpcio; auto: python", "auto"),

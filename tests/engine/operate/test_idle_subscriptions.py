@@ -301,12 +301,15 @@ def test_a_piece_of_a_look_costs_the_same_however_many_subscriptions_there_are(
 def test_the_first_piece_of_a_later_round_costs_the_same_however_many_subscriptions_were_in_use(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    opened = list[Tx]()
+
     def piece(groups: int) -> Callable[[], bool]:
         rig = in_use_by(make_rig(str(groups)), groups)
         rig.send("a")
         for name in numbered("g", groups):
             assert rig.pop(group=name)
         job, tx = idle_subscriptions.Expiry(rig.now), Tx(rig.core.state, rig.store, rig.now)
+        opened.append(tx)
         while job.run(tx):
             pass
         tx.now_ms += idle_subscriptions.LOOK_EVERY_MS
@@ -315,6 +318,8 @@ def test_the_first_piece_of_a_later_round_costs_the_same_however_many_subscripti
     monkeypatch.setattr(idle_subscriptions, "LOOKS_MAX", 10)
     monkeypatch.setattr(walks, "LOOKS_MAX", 10)
     assert work.grows(piece(20), piece(200)) < 1.2
+    for tx in opened:
+        tx.abort()
 
 
 def test_a_subscription_costs_the_same_to_expire_however_many_expire_together(make_rig: MakeRig) -> None:

@@ -18,7 +18,8 @@ from tests.engine.traffic.data_files import PAGE
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Rig:
+def rig(unjournaled: None, tmp_path: Path) -> Rig:
+    """A store of which each send is a commit of LMDB."""
     rig = Rig(tmp_path / "data")
     rig.pair()
     rig.send("first", "second")
