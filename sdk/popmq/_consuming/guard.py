@@ -12,7 +12,7 @@ from popmq._transport.telemetry import Processing, Telemetry
 from popmq.config import OnError
 from popmq.errors import ClientClosed, HandleLapsed, InvalidField, LeaseLost
 from popmq.message import Body, Delivery, Message, Send
-from popmq.outcome import ACK, Acked, Outcome, Released
+from popmq.outcome import ACK, Acked, BadPayload, Outcome, Reject, Rejected, Released, RetryLater, Snooze
 
 log = logging.getLogger("popmq.consumer")
 
@@ -58,14 +58,35 @@ class Settling(Protocol):
 
 
 def outcome_of(error: BaseException | None) -> Outcome:
-    """No error: acked. A failed handler: released with backoff, and the error's text as reason. A handler that was
-    interrupted with its process or task: visible again at once, and the attempt does not count.
+    """No error: acked. An error that says how it ends: so. A failed handler: released with backoff, and the error's
+    text as reason. A handler that was interrupted with its process or task: visible again at once, and the attempt does
+    not count.
     """
     if error is None:
         return ACK
+    if isinstance(error, Reject | BadPayload):
+        return Rejected(str(error))
+    if isinstance(error, RetryLater):
+        return Released(error.delay, reason=error.reason)
+    if isinstance(error, Snooze):
+        return Released(error.delay, reason=error.reason, snooze=True)
     if isinstance(error, (Exception, SystemExit)):
         return Released(reason=reason_of(error))
     return Released(delay=0.0, uncounted=True, reason=f"interrupted by {type(error).__qualname__}")
+
+
+def _says_how(delivery: Delivery, error: BaseException | None) -> bool:
+    """Whether the error says how the delivery ends; if so, logs it. It is then no failure of the handler."""
+    about = (delivery.message_id, delivery.topic, error)
+    if isinstance(error, Reject | BadPayload):
+        log.warning("message %s of %s is a dead letter now: %s", *about)
+    elif isinstance(error, RetryLater):
+        log.info("message %s of %s is tried again later: %s", *about)
+    elif isinstance(error, Snooze):
+        log.info("message %s of %s is snoozed: %s", *about)
+    else:
+        return False
+    return True
 
 
 def _check_program() -> None:
@@ -78,7 +99,8 @@ class Guard:
     """Guards the deliveries of one pop or pull.
 
     `on_error` "log": a handler's Exception is logged and swallowed, so that a consumer's loop survives it; "raise": it
-    reaches the caller. Other exceptions (KeyboardInterrupt, SystemExit, CancelledError) always reach the caller.
+    reaches the caller. `Reject`, `RetryLater` and `Snooze` say how the message ends, and never do. Other exceptions
+    (KeyboardInterrupt, SystemExit, CancelledError) always reach the caller.
     `confirm`: leaving waits until the broker has the outcome on disk.
     """
 
@@ -117,23 +139,25 @@ class Guard:
 
     def leave(self, delivery: Delivery, error: BaseException | None) -> bool:
         """Settles by how the handler ended, unless it is settled already. True swallows the error."""
-        ticket = self._close(delivery, error)
+        says_how = _says_how(delivery, error)
+        ticket = self._close(delivery, error, says_how)
         if ticket is not None:
             try:
                 ticket.result()
             except LeaseLost as lost:
                 self._report(delivery, lost)
-        return self._swallow(delivery, error)
+        return says_how or self._swallow(delivery, error)
 
     async def leave_async(self, delivery: Delivery, error: BaseException | None) -> bool:
         """As `leave`, for `async with`."""
-        ticket = self._close(delivery, error)
+        says_how = _says_how(delivery, error)
+        ticket = self._close(delivery, error, says_how)
         if ticket is not None:
             try:
                 await ticket
             except LeaseLost as lost:
                 self._report(delivery, lost)
-        return self._swallow(delivery, error)
+        return says_how or self._swallow(delivery, error)
 
     def settle(self, delivery: Delivery, outcome: Outcome, sends: Sequence[Send] = ()) -> None:
         """Settles now, as the handler decided."""
@@ -182,14 +206,14 @@ class Guard:
             )
         return self._reply(delivery, message)
 
-    def _close(self, delivery: Delivery, error: BaseException | None) -> Ticket | None:
+    def _close(self, delivery: Delivery, error: BaseException | None, says_how: bool) -> Ticket | None:
         if sys.is_finalizing():  # a generator that the interpreter closes: atexit has released what it held
             return None
         try:
             return self._settled(delivery, error)
         finally:
             if self._spans and (span := self._spans.pop(id(delivery), None)) is not None:
-                span.end(error)
+                span.end(None if says_how else error)
 
     def _settled(self, delivery: Delivery, error: BaseException | None) -> Ticket | None:
         outcome = self._with_forwards(delivery, outcome_of(error))
