@@ -10,7 +10,7 @@ import click
 
 import popmq
 from popmq_cli.readers.fair_keys import fair_keys_of, fair_text, names_fair_keys
-from popmq_cli.shared.asking import DURATION, asks, by_topic, sure
+from popmq_cli.shared.asking import DURATION, asks, by_topic, kept, sure
 from popmq_cli.shared.completing import groups
 from popmq_cli.shared.moments import moment, moment_of
 from popmq_cli.shared.output import Output, Row, seconds
@@ -63,9 +63,14 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--backoff", help='Delays before attempt 2, 3, …: "10s,1m,10m".  [default: 10s … 2h]'),
         click.option("--invisible", type=DURATION, help="Lease of a pop that asks for none.  [default: 1m]"),
         click.option(
-            "--share-number", type=int, help="0: each client pops all queues; n: 1 + n clients share a queue."
+            "--share-number",
+            type=int,
+            help="0: each client pops all queues; n: 1 + n clients share a queue.  [default: 0]",
         ),
-        click.option("--start", help='Where it begins: "earliest", "latest", or a time like 2026-01-31T12:00.'),
+        click.option(
+            "--start",
+            help='Where it begins: "earliest", "latest", or a time like 2026-01-31T12:00.  [default: earliest]',
+        ),
         click.option(
             "--exclusive-owner/--no-exclusive-owner",
             default=None,
@@ -142,7 +147,7 @@ def create(client: popmq.Client, output: Output, name: str, **given: Any) -> Non
 
 @group.command()
 @click.argument("name", shell_complete=groups)
-@settings
+@kept(settings)
 @asks
 def update(client: popmq.Client, output: Output, name: str, **given: Any) -> None:
     """Change settings; others stay.

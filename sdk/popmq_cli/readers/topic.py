@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import popmq
-from popmq_cli.shared.asking import DURATION, SIZE, asks, nothing_to_create, sure
+from popmq_cli.shared.asking import DURATION, SIZE, asks, kept, nothing_to_create, sure
 from popmq_cli.shared.completing import topics
 from popmq_cli.shared.moments import moment
 from popmq_cli.shared.output import Output, Row, counted, seconds, size
@@ -33,7 +33,7 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--by-age/--by-groups",
             default=None,
-            help="Count --keep from when a message was stored, or from when every group is done with it (default).",
+            help="Count --keep from when a message is stored, or from when every group is done.  [default: by groups]",
         ),
         click.option("--max-bytes", **amount, help="Keep no more than this, ≥ 1MiB; 0: no limit.  [default: 0]"),
         click.option("--quota-send", type=int, metavar="N", help="Messages a second; 0: no limit.  [default: 0]"),
@@ -90,7 +90,7 @@ def create(client: popmq.Client, output: Output, name: str, kind: Any, queues: i
 @topic.command()
 @click.argument("name", shell_complete=topics)
 @click.option("--queues", type=QUEUES, metavar="N", help="Upwards only, and not of FIFO topics.")
-@settings
+@kept(settings)
 @asks
 def update(client: popmq.Client, output: Output, name: str, queues: int | None, **given: Any) -> None:
     """Change settings; others stay.
