@@ -157,8 +157,9 @@ class Result:
 
     def _whole(self) -> bytes:
         if self.failed:
+            tries = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
             raise ResultFailed(
-                f"message {self.message_id} became a dead letter after {self.attempts} attempts: {self.reason}",
+                f"message {self.message_id} became a dead letter after {tries}: {self.reason}",
                 code="RESULT_FAILED",
                 action="redrive it once its cause is mended",
             )

@@ -13,7 +13,7 @@ from popmq_cli.readers.fair_keys import fair_keys_of, fair_text, names_fair_keys
 from popmq_cli.shared.asking import DURATION, asks, by_topic, kept, sure
 from popmq_cli.shared.completing import groups
 from popmq_cli.shared.moments import moment, moment_of
-from popmq_cli.shared.output import Output, Row, seconds
+from popmq_cli.shared.output import Output, Row, counted, seconds
 
 COLUMNS = ["NAME", "ATTEMPTS#", "LEASE#", "SHARE#", "CREATED"]
 STATS_COLUMNS = [
@@ -142,7 +142,7 @@ def create(client: popmq.Client, output: Output, name: str, **given: Any) -> Non
     filters = _filters(given)
     made = client.groups.create(name, **_settings(given, fair_keys_of(given, None)))
     _set_filters(client, name, filters)
-    output.done(f"group {made.name}: at most {made.max_attempts} attempts", made)
+    output.done(f"group {made.name}: at most {counted(made.max_attempts, 'attempt')}", made)
 
 
 @group.command()

@@ -84,7 +84,7 @@ def create(client: popmq.Client, output: Output, name: str, kind: Any, queues: i
     permission: Any = given["permission"] or "READ_WRITE"
     retention, quota, unique_ids, lite = _changed(popmq.Topic(name), given)
     made = client.topics.create(name, queues, kind, retention, quota, unique_ids or 0.0, lite, permission)
-    output.done(f"topic {made.name}: {made.queues} queues", made)
+    output.done(f"topic {made.name}: {counted(made.queues, 'queue')}", made)
 
 
 @topic.command()
@@ -105,7 +105,7 @@ def update(client: popmq.Client, output: Output, name: str, queues: int | None, 
     """
     settings = _changed(client.topics.get(name), given)
     changed = client.topics.update(name, queues, *settings, permission=given["permission"])
-    output.done(f"topic {changed.name}: {changed.queues} queues, {_retention(changed.retention)}", changed)
+    output.done(f"topic {changed.name}: {counted(changed.queues, 'queue')}, {_retention(changed.retention)}", changed)
 
 
 @topic.command("list")

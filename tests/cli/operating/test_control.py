@@ -20,6 +20,11 @@ def test_a_topic_lives_from_create_to_delete(run: Cli, broker: Broker) -> None:
     assert run("topic", "list", "--json").objects == []
 
 
+def test_a_confirmation_counts_one_in_the_singular(run: Cli) -> None:
+    assert run("topic", "create", "logs", "--queues", "1").err == "topic logs: 1 queue\n"
+    assert run("group", "create", "readers", "--max-attempts", "1").err == "group readers: at most 1 attempt\n"
+
+
 @pytest.mark.slow
 def test_creating_what_exists_succeeds_only_with_the_same_settings(run: Cli, client: popmq.Client) -> None:
     assert run("topic", "create", "orders", "--queues", "2").code == 0
