@@ -145,6 +145,17 @@ def test_the_command_lines_of_a_document_are_understood(path: pathlib.Path) -> N
         understand([word if pathlib.Path(word).suffix not in {".txt", ".jsonl"} else "-" for word in words])
 
 
+def test_a_console_block_has_each_command_on_a_line_of_its_own() -> None:
+    """Text that is wrapped anew runs commands and their comments into one another, and all still parse."""
+    blocks = [
+        (page.name, block)
+        for page in pages()
+        for block in re.findall(r"^```console\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    ]
+    assert len(blocks) > 40
+    assert [(page, line) for page, block in blocks for line in block.splitlines() if line.count(" # ") > 1] == []
+
+
 def test_the_commands_within_sentences_exist_with_their_options() -> None:
     found = [(page.name, words) for page in pages() for words in inline_commands_of(page)]
     assert len(found) > 300
