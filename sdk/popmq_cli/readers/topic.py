@@ -109,7 +109,7 @@ def update(client: popmq.Client, output: Output, name: str, queues: int | None, 
 
 
 @topic.command("list")
-@click.option("--all", "with_dead_letters", is_flag=True, help="Also the dead-letter topics.")
+@click.option("--all", "with_dead_letters", is_flag=True, help="Also the topics of dead letters and of results.")
 @asks
 def list_(client: popmq.Client, output: Output, with_dead_letters: bool) -> None:
     """Show all topics, by name.
