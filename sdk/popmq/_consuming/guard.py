@@ -16,6 +16,9 @@ from popmq.outcome import ACK, Acked, BadPayload, Outcome, Reject, Rejected, Rel
 
 log = logging.getLogger("popmq.consumer")
 
+#: Errors that say how a message ends. A handler that raises one has not failed.
+SAYS_HOW = (Reject, BadPayload, RetryLater, Snooze)
+
 
 def check_on_error(on_error: str) -> None:
     """Raises InvalidField for a word that is not an OnError: it would count as "log"."""
@@ -75,18 +78,15 @@ def outcome_of(error: BaseException | None) -> Outcome:
     return Released(delay=0.0, uncounted=True, reason=f"interrupted by {type(error).__qualname__}")
 
 
-def _says_how(delivery: Delivery, error: BaseException | None) -> bool:
-    """Whether the error says how the delivery ends; if so, logs it. It is then no failure of the handler."""
+def _log(delivery: Delivery, error: BaseException) -> None:
+    """What an error that says how a delivery ends has done."""
     about = (delivery.message_id, delivery.topic, error)
-    if isinstance(error, Reject | BadPayload):
-        log.warning("message %s of %s is a dead letter now: %s", *about)
-    elif isinstance(error, RetryLater):
+    if isinstance(error, RetryLater):
         log.info("message %s of %s is tried again later: %s", *about)
     elif isinstance(error, Snooze):
         log.info("message %s of %s is snoozed: %s", *about)
     else:
-        return False
-    return True
+        log.warning("message %s of %s is a dead letter now: %s", *about)
 
 
 def _check_program() -> None:
@@ -139,25 +139,23 @@ class Guard:
 
     def leave(self, delivery: Delivery, error: BaseException | None) -> bool:
         """Settles by how the handler ended, unless it is settled already. True swallows the error."""
-        says_how = _says_how(delivery, error)
-        ticket = self._close(delivery, error, says_how)
+        ticket = self._close(delivery, error)
         if ticket is not None:
             try:
                 ticket.result()
             except LeaseLost as lost:
                 self._report(delivery, lost)
-        return says_how or self._swallow(delivery, error)
+        return self._swallow(delivery, error)
 
     async def leave_async(self, delivery: Delivery, error: BaseException | None) -> bool:
         """As `leave`, for `async with`."""
-        says_how = _says_how(delivery, error)
-        ticket = self._close(delivery, error, says_how)
+        ticket = self._close(delivery, error)
         if ticket is not None:
             try:
                 await ticket
             except LeaseLost as lost:
                 self._report(delivery, lost)
-        return says_how or self._swallow(delivery, error)
+        return self._swallow(delivery, error)
 
     def settle(self, delivery: Delivery, outcome: Outcome, sends: Sequence[Send] = ()) -> None:
         """Settles now, as the handler decided."""
@@ -206,19 +204,21 @@ class Guard:
             )
         return self._reply(delivery, message)
 
-    def _close(self, delivery: Delivery, error: BaseException | None, says_how: bool) -> Ticket | None:
+    def _close(self, delivery: Delivery, error: BaseException | None) -> Ticket | None:
         if sys.is_finalizing():  # a generator that the interpreter closes: atexit has released what it held
             return None
         try:
             return self._settled(delivery, error)
         finally:
             if self._spans and (span := self._spans.pop(id(delivery), None)) is not None:
-                span.end(None if says_how else error)
+                span.end(None if isinstance(error, SAYS_HOW) else error)
 
     def _settled(self, delivery: Delivery, error: BaseException | None) -> Ticket | None:
         outcome = self._with_forwards(delivery, outcome_of(error))
         if not self._settling.forget(delivery):
             return None
+        if isinstance(error, SAYS_HOW):
+            _log(delivery, error)
         return self._settling.settle(delivery, outcome, self._confirm)
 
     def _report(self, delivery: Delivery, lost: LeaseLost) -> None:
@@ -228,6 +228,8 @@ class Guard:
         log.warning("message %s (topic %s): %s", delivery.message_id, delivery.topic, lost)
 
     def _swallow(self, delivery: Delivery, error: BaseException | None) -> bool:
+        if isinstance(error, SAYS_HOW):
+            return True
         if self._on_error == "raise" or not isinstance(error, Exception):
             return False
         log.error(
