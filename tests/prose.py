@@ -94,3 +94,20 @@ def commands_of(block: str) -> list[list[str]]:
         call.partition("#")[0].strip().removeprefix("$ ") for line in block.splitlines() for call in line.split("&&")
     ]
     return [shlex.split(call)[1:] for call in calls if call.startswith("popmq ")]
+
+
+def inline_commands_of(page: Path) -> Iterator[list[str]]:
+    """The words of each `popmq …` between backquotes in the sentences and tables of a page."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for words in re.findall(r"(?<!`)`popmq ([^-`][^`]*)`(?!`)", text):
+        yield shlex.split(words)
+
+
+def unknown_in(words: list[str]) -> list[str]:
+    """What of the words after `popmq` no command has: its name, or options. The broker reads those of `popmq serve`."""
+    try:
+        command, rest = resolve(words)
+    except click.UsageError as unknown:
+        return [unknown.message]
+    known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+    return [each for each in rest if each.startswith("--") and each not in known and command.name != "serve"]

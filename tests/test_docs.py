@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import popmq
 from popmq_cli.commands import popmq as command_line
 from popmq_server.embedded_broker import EmbeddedBroker
-from tests.prose import DOCUMENTS, commands_of, understand, write_samples
+from tests.prose import DOCUMENTS, commands_of, inline_commands_of, pages, understand, unknown_in, write_samples
 from tests.sources import nodes, sources, tree_of
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -143,6 +143,23 @@ def command_lines(path: pathlib.Path) -> list[list[str]]:
 def test_the_command_lines_of_a_document_are_understood(path: pathlib.Path) -> None:
     for words in command_lines(path):
         understand([word if pathlib.Path(word).suffix not in {".txt", ".jsonl"} else "-" for word in words])
+
+
+def test_a_console_block_has_each_command_on_a_line_of_its_own() -> None:
+    """Text that is wrapped anew runs commands and their comments into one another, and all still parse."""
+    blocks = [
+        (page.name, block)
+        for page in pages()
+        for block in re.findall(r"^```console\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    ]
+    assert len(blocks) > 40
+    assert [(page, line) for page, block in blocks for line in block.splitlines() if line.count(" # ") > 1] == []
+
+
+def test_the_commands_within_sentences_exist_with_their_options() -> None:
+    found = [(page.name, words) for page in pages() for words in inline_commands_of(page)]
+    assert len(found) > 300
+    assert [(page, words, unknown) for page, words in found if (unknown := unknown_in(words))] == []
 
 
 def published() -> bool:

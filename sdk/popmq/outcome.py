@@ -60,7 +60,9 @@ DELAY_S_MAX = 12 * 3600
 
 
 class Reject(Exception):
-    """Raised by a handler: no further try, the message goes to the dead-letter topic of its group with this reason."""
+    """Raised by a handler or in `with delivery`: no further try, the message goes to the dead-letter topic of its group
+    with this reason.
+    """
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -68,7 +70,7 @@ class Reject(Exception):
 
 
 class RetryLater(Exception):
-    """Raised by a handler: try again after `delay`, such as 90 or "90s" (None: the group's backoff).
+    """Raised by a handler or in `with delivery`: try again after `delay`, such as "90s" (None: the group's backoff).
 
     The attempt counts: after the group's `max_attempts` the message is a dead letter. Raises ValueError for a delay
     that no release may have: below 0, or above 12 hours.
@@ -81,7 +83,8 @@ class RetryLater(Exception):
 
 
 class Snooze(Exception):
-    """Raised by a handler that cannot handle the message yet: try again after `delay`, such as 90 or "90s".
+    """Raised by a handler or in `with delivery`, because the message cannot be handled yet: try again after `delay`,
+    such as 90 or "90s".
 
     No attempt counts, up to the group's `snoozes_max` snoozes of one message; after these it is as `RetryLater`.
     Raises ValueError for a delay that no release may have: below 0, or above 12 hours.
@@ -154,8 +157,9 @@ class Result:
 
     def _whole(self) -> bytes:
         if self.failed:
+            tries = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
             raise ResultFailed(
-                f"message {self.message_id} became a dead letter after {self.attempts} attempts: {self.reason}",
+                f"message {self.message_id} became a dead letter after {tries}: {self.reason}",
                 code="RESULT_FAILED",
                 action="redrive it once its cause is mended",
             )

@@ -63,7 +63,7 @@ ROWS = {
     "top": Row("readers.top", "top", "Watch groups and topics: sorted, and down to the leases of a group."),
     "stats": Row("readers.stats", "stats", "Show numbers of groups, topics and the store."),
     "history": Row("readers.history", "history", "Show the last hour of a topic, a group, or the whole broker."),
-    "why": Row("messages.why", "why", "Why is my message not here?"),
+    "why": Row("messages.why", "why", "Show what happened to a message in each group, and why it is not here."),
     "result": Row("messages.looking", "result", "Show the result of a message for GROUP, or wait for it."),
     "message": Row("messages.looking", "message", "Find messages of TOPIC by --id or --key, newest first."),
     "peek": Row("messages.looking", "peek", "Show what the next pop of GROUP would deliver."),
@@ -185,6 +185,10 @@ class Commands(click.Group):
         if row is None:
             return None
         found: click.Command = getattr(importlib.import_module(f"popmq_cli.{row.module}"), row.function)
+        for each in found.commands.values() if isinstance(found, click.Group) else [found]:
+            for option in each.params:
+                if option.metavar is None and isinstance(option.type, click.types.IntParamType):
+                    option.metavar = "N"  # click says INTEGER RANGE
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -32,7 +32,9 @@ def _said(why: Exception | None) -> str:
     """Returns the message of the system without the address that socket adds. Numbers of name look-ups are negative."""
     if not isinstance(why, OSError):
         return str(why or "")
-    return os.strerror(why.errno) if why.errno and why.errno > 0 else why.strerror or str(why)
+    said = os.strerror(why.errno) if why.errno and why.errno > 0 else why.strerror or str(why)
+    elsewhere = isinstance(why, socket.gaierror) or why.errno == errno.EADDRNOTAVAIL
+    return f"the host is not an address of this machine ({said})" if elsewhere else said
 
 
 def opened(hosts: Iterable[str], port: int) -> list[socket.socket]:

@@ -22,6 +22,7 @@ from popmq_cli.readers.stats import GROUP_COLUMNS
 from popmq_cli.shared import exits
 from popmq_cli.shared.output import Output, fitting
 from popmq_server.embedded_broker import EmbeddedBroker
+from popmq_verify.stages import STAGES
 from tests.cli.conftest import PROGRAM, Cli, on_a_terminal
 
 pytestmark = pytest.mark.process
@@ -48,6 +49,28 @@ def test_every_command_has_help_with_examples_of_itself(run: Cli, path: tuple[st
     assert done.code == 0
     _, _, examples = done.out.partition("Examples:")
     assert f"popmq {' '.join(path)}" in examples
+
+
+@pytest.mark.parametrize("path", commands(command_line), ids=" ".join)
+def test_no_help_names_a_value_by_the_words_of_the_parser(run: Cli, path: tuple[str, ...]) -> None:
+    assert "INTEGER" not in run(*path, "--help").out
+
+
+@pytest.mark.parametrize("path", [("topic", "update"), ("group", "update")], ids=" ".join)
+def test_a_command_that_changes_settings_names_no_default_of_what_it_leaves_as_it_is(
+    run: Cli, path: tuple[str, ...]
+) -> None:
+    created, updated = run(path[0], "create", "--help").out, run(*path, "--help").out
+    defaults = re.compile(r"\[default:[^]]+\]")
+    assert len(defaults.findall(created)) > 5
+    assert [" ".join(found.split())[:13] for found in defaults.findall(updated)] == ["[default: 5s;"]
+
+
+def test_verify_names_all_of_its_stages(run: Cli) -> None:
+    named = " ".join(run("verify", "--help").out.split())
+    assert ", ".join(f"'{stage}'" if " " in stage else stage for stage in STAGES) in named
+    refused = run("verify", "--only", "fire")
+    assert (refused.code, refused.err) == (2, f"popmq: there is no stage 'fire': {', '.join(STAGES)}\n")
 
 
 @pytest.mark.parametrize(

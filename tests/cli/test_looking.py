@@ -49,7 +49,7 @@ def test_a_result_is_shown_waited_for_and_forgotten(run: Cli, client: popmq.Clie
     shown = run("result", "billing", "good", "bad", "--wait", "1s").out
     assert "good · application/json" in shown
     assert '{"sum":3}' in shown
-    assert "bad · failed after 1 attempts" in shown
+    assert "bad · failed after 1 attempt" in shown
     assert "no stock" in shown
     (row,) = run("result", "billing", "bad", "--json").objects
     assert (row["message_id"], row["failed"], row["reason"], row["body"]) == ("bad", True, "no stock", "")

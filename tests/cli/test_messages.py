@@ -56,6 +56,16 @@ def test_json_lines_carry_key_tag_and_properties(run: Cli, client: popmq.Client)
     assert (second.body, second.tag, second.properties) == (b'{"n":1}', "t", {"a": "b"})
 
 
+def test_a_typed_message_that_its_topic_does_not_take_is_a_refusal_and_no_wrong_usage(
+    run: Cli, client: popmq.Client
+) -> None:
+    done = run("send", "orders", "later", "--delay", "10m")
+    assert done.code == 1
+    assert "Usage:" not in done.err
+    assert "popmq: topic 'orders' has type NORMAL" in done.err
+    assert "\n  → unset delay_ms" in done.err
+
+
 @pytest.mark.parametrize("line", ["no json", "[]", '{"key": "k"}', '{"body": "x", "colour": "red"}'])
 def test_a_line_that_is_no_message_is_named(run: Cli, client: popmq.Client, line: str) -> None:
     done = run("send", "orders", "--json-lines", stdin=f'{{"body": "fine"}}\n{line}\n'.encode())

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+import popmq
+from popmq_cli.readers import history
 from popmq_cli.readers.leases import COLUMNS
 from popmq_cli.shared.output import Output
 
@@ -25,6 +27,19 @@ def test_a_narrow_table_shows_a_time_in_one_line_or_names_its_column_below(
         assert (time in table) != (name in left_out)
     assert (TIMES[0] in table) == (width >= 80)
     assert max(map(len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize(("width", "bars"), [(120, 60), (80, 30), (70, 20)])
+def test_a_narrow_history_has_fewer_bars_in_one_line(
+    width: int, bars: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    points = tuple(popmq.HistoryPoint(time_ms=minute * 60_000, bytes=150_000) for minute in range(60))
+    shown = popmq.History(now_ms=59 * 60_000, step=30.0, points=points, left_out=False)
+    Output(False).table("History", history.COLUMNS, history._rows(history.NUMBERS, shown))
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "STORED" in line]
+    assert (line.count("█"), line.count("146.5 KiB")) == (bars, 3)
 
 
 @pytest.mark.parametrize("width", [40, 60])

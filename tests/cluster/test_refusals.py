@@ -16,7 +16,7 @@ from popmq_remoting.errors import (
     Unreachable,
 )
 from popmq_server.cluster.operating.judging import RULES
-from popmq_server.cluster.refusals import ANSWERS, BY_REMARK, Asked, refusal
+from popmq_server.cluster.refusals import ANSWERS, BY_REMARK, NAME_SERVERS, Asked, refusal
 from popmq_server.errors import Refused
 from scripts import cluster_tables
 
@@ -117,7 +117,7 @@ def test_a_message_names_broker_code_and_a_remark_of_bounded_length() -> None:
     ("error", "code", "says"),
     [
         (TooBusy("too many requests", 350), "BUSY", "retry with backoff"),
-        (Unreachable("no connection"), "UNAVAILABLE", "why broker broker-a does not answer"),
+        (Unreachable("no connection"), "UNAVAILABLE", "why there is no answer from broker broker-a"),
         (ConnectionLost("cut"), "UNAVAILABLE", "may have been done"),
         (DeadlineOver("late", maybe_done=True), "UNAVAILABLE", "may have been done"),
         (BadFormat("no frame"), "UNAVAILABLE", "what listens at the address of broker broker-a"),
@@ -129,3 +129,9 @@ def test_an_error_on_the_way_says_whether_the_broker_may_have_done_it(
     found = refusal(error, ASKED)
     assert (found.code, says in found.action, found.retryable) == (code, True, True)
     assert found.retry_after_ms == (350 if isinstance(error, TooBusy) else 200)
+
+
+def test_name_servers_that_do_not_answer_are_called_no_broker() -> None:
+    found = refusal(Unreachable("no connection"), Asked(NAME_SERVERS))
+    assert found.message == "the name servers: no connection"
+    assert "why there is no answer from the name servers" in found.action

@@ -111,6 +111,40 @@ async def test_an_exception_with_on_error_raise_ends_the_loop(client: Any, guard
     assert (stats.backoff, stats.in_flight) == (1, 0)
 
 
+@pytest.mark.parametrize("on_error", ["log", "raise"])
+async def test_an_error_that_says_how_a_message_ends_is_no_failure_of_its_handler(
+    client: Any, guard: Any, numbers: Any, on_error: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    says = {b"never": popmq.Reject("spam"), b"later": popmq.RetryLater("10m", "busy"), b"not yet": popmq.Snooze("10m")}
+    await client.send(TOPIC, list(says))
+    async with client.consume(TOPIC, GROUP, on_error=on_error) as consumer:
+        for _ in says:
+            delivery = await anext_of(consumer)
+            async with guard(delivery):
+                raise says[delivery.body]
+    stats = await numbers()
+    assert (stats.dead, stats.backoff) == (1, 2)
+    (dead,) = (await client.messages.browse(f"%DLQ%{GROUP}")).deliveries
+    assert (dead.body, dead.dead_letter.reason, dead.dead_letter.attempts) == (b"never", "spam", 1)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_what_an_error_says_of_a_wait_counts_an_attempt_only_for_a_retry(
+    client: Any, guard: Any, advance: Any
+) -> None:
+    await client.send(TOPIC, [b"later", b"not yet"])
+    async with client.consume(TOPIC, GROUP) as consumer:
+        for _ in range(2):
+            delivery = await anext_of(consumer)
+            async with guard(delivery):
+                raise popmq.RetryLater(600) if delivery.body == b"later" else popmq.Snooze(600)
+    await advance(599.0)
+    assert await client.pop(TOPIC, GROUP) == []
+    await advance(1.0)
+    again = await client.pop(TOPIC, GROUP, max_messages=2)
+    assert {delivery.body: delivery.attempt for delivery in again} == {b"later": 2, b"not yet": 1}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, asyncio.CancelledError])
 async def test_an_interruption_gives_the_message_back_at_once_uncounted_and_goes_on(
@@ -452,5 +486,5 @@ async def test_a_consumer_that_is_dropped_keeps_no_message_and_no_session(
     gc.collect()
     await advance(60.0)
     assert len(await client.pop(TOPIC, GROUP)) == 2
-    assert "2 deliveries of group billing were dropped" in caplog.text
+    assert "deliveries of group billing were dropped without ack, release or reject (2)" in caplog.text
     assert await client.sessions.list(GROUP) == []

@@ -12,9 +12,12 @@ from popmq._transport.telemetry import Processing, Telemetry
 from popmq.config import OnError
 from popmq.errors import ClientClosed, HandleLapsed, InvalidField, LeaseLost
 from popmq.message import Body, Delivery, Message, Send
-from popmq.outcome import ACK, Acked, Outcome, Released
+from popmq.outcome import ACK, Acked, BadPayload, Outcome, Reject, Rejected, Released, RetryLater, Snooze
 
 log = logging.getLogger("popmq.consumer")
+
+#: Errors that say how a message ends. A handler that raises one has not failed.
+SAYS_HOW = (Reject, BadPayload, RetryLater, Snooze)
 
 
 def check_on_error(on_error: str) -> None:
@@ -58,14 +61,32 @@ class Settling(Protocol):
 
 
 def outcome_of(error: BaseException | None) -> Outcome:
-    """No error: acked. A failed handler: released with backoff, and the error's text as reason. A handler that was
-    interrupted with its process or task: visible again at once, and the attempt does not count.
+    """No error: acked. An error that says how it ends: so. A failed handler: released with backoff, and the error's
+    text as reason. A handler that was interrupted with its process or task: visible again at once, and the attempt does
+    not count.
     """
     if error is None:
         return ACK
+    if isinstance(error, Reject | BadPayload):
+        return Rejected(str(error))
+    if isinstance(error, RetryLater):
+        return Released(error.delay, reason=error.reason)
+    if isinstance(error, Snooze):
+        return Released(error.delay, reason=error.reason, snooze=True)
     if isinstance(error, (Exception, SystemExit)):
         return Released(reason=reason_of(error))
     return Released(delay=0.0, uncounted=True, reason=f"interrupted by {type(error).__qualname__}")
+
+
+def _log(delivery: Delivery, error: BaseException) -> None:
+    """What an error that says how a delivery ends has done."""
+    about = (delivery.message_id, delivery.topic, error)
+    if isinstance(error, RetryLater):
+        log.info("message %s of %s is tried again later: %s", *about)
+    elif isinstance(error, Snooze):
+        log.info("message %s of %s is snoozed: %s", *about)
+    else:
+        log.warning("message %s of %s is a dead letter now: %s", *about)
 
 
 def _check_program() -> None:
@@ -78,7 +99,8 @@ class Guard:
     """Guards the deliveries of one pop or pull.
 
     `on_error` "log": a handler's Exception is logged and swallowed, so that a consumer's loop survives it; "raise": it
-    reaches the caller. Other exceptions (KeyboardInterrupt, SystemExit, CancelledError) always reach the caller.
+    reaches the caller. `Reject`, `RetryLater` and `Snooze` say how the message ends, and never do. Other exceptions
+    (KeyboardInterrupt, SystemExit, CancelledError) always reach the caller.
     `confirm`: leaving waits until the broker has the outcome on disk.
     """
 
@@ -189,12 +211,14 @@ class Guard:
             return self._settled(delivery, error)
         finally:
             if self._spans and (span := self._spans.pop(id(delivery), None)) is not None:
-                span.end(error)
+                span.end(None if isinstance(error, SAYS_HOW) else error)
 
     def _settled(self, delivery: Delivery, error: BaseException | None) -> Ticket | None:
         outcome = self._with_forwards(delivery, outcome_of(error))
         if not self._settling.forget(delivery):
             return None
+        if isinstance(error, SAYS_HOW):
+            _log(delivery, error)
         return self._settling.settle(delivery, outcome, self._confirm)
 
     def _report(self, delivery: Delivery, lost: LeaseLost) -> None:
@@ -204,6 +228,8 @@ class Guard:
         log.warning("message %s (topic %s): %s", delivery.message_id, delivery.topic, lost)
 
     def _swallow(self, delivery: Delivery, error: BaseException | None) -> bool:
+        if isinstance(error, SAYS_HOW):
+            return True
         if self._on_error == "raise" or not isinstance(error, Exception):
             return False
         log.error(

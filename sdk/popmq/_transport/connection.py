@@ -137,7 +137,10 @@ def connection(
         if ":" not in endpoint or (port and not endpoint.endswith(f":{port}")):
             raise ValueError(f"{endpoint!r} is not host:port")
     except ValueError as error:
-        action = "give the port of the broker, too: 8081, or 8082 with TLS, unless it was started with others"
+        action = (
+            "give a host and a port, such as 127.0.0.1:8081, and no http://; the port is 8081, or 8082 with TLS, "
+            "unless the broker was started with others"
+        )
         raise InvalidField(f"endpoint: {error}", code="INVALID_FIELD", field="endpoint", action=action) from None
     tls_ca = variable("tls_ca") if tls_ca is None else tls_ca
     ca = _read("tls_ca", tls_ca) if tls_ca else None
@@ -185,12 +188,12 @@ def _signer(access_key: str | None, secret: str | None) -> Signer | None:
         if not secret and (path := variable("secret_file")):
             secret = trimmed(_read("secret", path))
     if bool(name) != bool(secret):
-        missing = "secret" if name else "access_key"
+        missing, option = ("secret", "--secret-file FILE") if name else ("access_key", "--access-key NAME")
         raise InvalidField(
             f"an access key has a name and a secret, and the {missing} is missing",
             code="INVALID_FIELD",
             field=missing,
-            action=f"give it as {missing}=…, or in the environment as POPMQ_{missing.upper()}",
+            action=f"give it as {missing}=… ({option}), or in the environment as POPMQ_{missing.upper()}",
         )
     if not all("!" <= sign <= "~" and sign != "," for sign in name):
         raise InvalidField(

@@ -63,7 +63,7 @@ _IS_IT_RUNNING = "is `popmq serve` running there?"
 #: A TLS port closes connections that begin without TLS, or without a certificate that it asks for.
 _CLOSED = (
     f"{_IS_IT_RUNNING} If this is its TLS port, connect with TLS (tls=True, or --tls); if that asks for certificates, "
-    "show one of an authority of the broker (client_cert=FILE, client_key=FILE)"
+    "show one of an authority of the broker (client_cert=FILE, client_key=FILE; --client-cert, --client-key)"
 )
 #: Texts of failed connections, and what to do about them.
 _CURES = {
@@ -71,7 +71,9 @@ _CURES = {
     "reset by peer": _CLOSED,
     "Broken pipe": _CLOSED,
     "mismatch, certificate is not valid": "use a host name that is in the broker's certificate",
-    "CERTIFICATE_VERIFY_FAILED": "trust the broker's certificate by tls_ca=FILE, or give it one that is trusted",
+    "CERTIFICATE_VERIFY_FAILED": (
+        "trust the broker's certificate by tls_ca=FILE (--tls-ca FILE), or give it one that is trusted"
+    ),
     "WRONG_VERSION_NUMBER": "that port is without TLS: name the TLS port, or leave out tls",
     "RECORD_LAYER_FAILURE": "that port is without TLS: name the TLS port, or leave out tls",
     "record layer failure": "that port is without TLS: name the TLS port, or leave out tls",

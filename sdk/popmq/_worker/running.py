@@ -29,7 +29,7 @@ from popmq._worker.threads import CallingThread
 from popmq.config import ConsumeOptions
 from popmq.errors import FilterConflict, InvalidField, PopMQError
 from popmq.message import Delivery, Send
-from popmq.outcome import BadPayload, Reject, Result, RetryLater, Snooze
+from popmq.outcome import BadPayload, Reject, Result
 from popmq_http2.elapsed import monotonic
 
 #: Seconds of work that may be held ahead.
@@ -224,7 +224,7 @@ class Run:
             log.error("%s handles no more messages of %s, the other handlers go on: %s", *_about(handler)[:2], error)
 
     async def _handle(self, handler: Handler, delivery: Delivery, thread: CallingThread | None) -> None:
-        """Settles the delivery where an error says how; other errors are for its guard, which logs and releases."""
+        """Raises what the function or a middleware raised, for the guard of the delivery, which settles it and logs."""
         begun: list[Hooks] = []
         try:
             result = await _called(handler, delivery, thread, self._middleware, begun)
@@ -242,8 +242,10 @@ class Run:
             error = raised  # the name after `as` ends with its block, before the lambda in the eyes of a checker
             await _hooks(begun, lambda each: each.failed(delivery, error))
             await self._refuse(delivery, error)
-            if not _settle(delivery, error):
+            if not isinstance(error, TimedOut):
                 raise
+            log.error("message %s of %s %s", delivery.message_id, delivery.topic, error.reason)
+            delivery.release(reason=error.reason)
         else:
             await _hooks(begun, lambda each: each.after(delivery, result))
 
@@ -324,25 +326,6 @@ def _ends_this_task(error: BaseException) -> bool:
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
     return isinstance(error, GeneratorExit)
-
-
-def _settle(delivery: Delivery, error: Exception) -> bool:
-    """Whether the error says how the delivery ends."""
-    if isinstance(error, Reject | BadPayload):
-        log.warning("message %s of %s is a dead letter now: %s", delivery.message_id, delivery.topic, error)
-        delivery.reject(str(error))
-    elif isinstance(error, TimedOut):
-        log.error("message %s of %s %s", delivery.message_id, delivery.topic, error.reason)
-        delivery.release(reason=error.reason)
-    elif isinstance(error, RetryLater):
-        log.info("message %s of %s is tried again later: %s", delivery.message_id, delivery.topic, error)
-        delivery.release(error.delay, reason=error.reason)
-    elif isinstance(error, Snooze):
-        log.info("message %s of %s is snoozed: %s", delivery.message_id, delivery.topic, error)
-        delivery.snooze(error.delay, reason=error.reason)
-    else:
-        return False
-    return True
 
 
 async def _hooks(middleware: Sequence[Hooks], call: Callable[[Hooks], Any]) -> None:

@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import click
 
 import popmq
+from popmq.duration import seconds_of
 from popmq_cli.applying.reading import Settings, Wanted, parts_of
 from popmq_cli.shared import rows
+from popmq_cli.shared.output import seconds
 
 CREATED, CHANGED, DELETED = "+", "~", "-"
 #: What a schedule in the file has, and how a broker says it.
@@ -173,8 +175,10 @@ def _shown(given: Settings) -> list[str]:
 
 
 def _text(value: Any) -> str:
+    """A value as the file may have it. Numbers with a fraction are durations."""
     if isinstance(value, float):
-        return f"{value:g}"
+        text = seconds(value).replace(" ", "")  # which is rounded, while what differs a little is a change, too
+        return text if seconds_of(text) == value else f"{value!r}s"
     if isinstance(value, list | tuple):
         return ", ".join(map(_text, value)) or "–"
     return str(value)

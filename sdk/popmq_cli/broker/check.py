@@ -10,13 +10,14 @@ _CANNOT_OPEN, _REFUSED = 78, 1
 
 
 @click.command()
-@click.argument("data", metavar="DIR", default="popmq-data")
+@click.argument("data", metavar="[DIR]", default="popmq-data")
 @click.option("--repair", is_flag=True, help="Write a new data file with all readable entries; keep the damaged one.")
 def check(data: str, repair: bool) -> None:
     """Check the store of a stopped broker.
 
-    It reads every record and every key, and prints each broken invariant as a sentence. It ends with 0 if there is
-    none, and with 1 if there is one or the folder cannot be opened, for example because a broker runs on it.
+    Without DIR it takes ./popmq-data. It reads every record and every key, and prints each broken invariant as a
+    sentence. It ends with 0 if there is none, and with 1 if there is one or the folder cannot be opened, for example
+    because a broker runs on it.
 
     With --repair it writes all readable entries of a damaged file into a new one, and prints what it left out and what
     is still broken. The damaged file stays beside the new one.

@@ -9,14 +9,14 @@ _CANNOT, _REFUSED = 78, 1
 
 
 @click.command()
-@click.argument("data", metavar="DIR", default="popmq-data")
+@click.argument("data", metavar="[DIR]", default="popmq-data")
 def compact(data: str) -> None:
     """Shrink the data file of a stopped broker.
 
-    A running broker uses freed pages again, but its file does not shrink. This command checks the store, writes a copy
-    without free pages beside it, compares the two, and replaces the file with one rename. At any moment the old or the
-    new file is complete. It needs free disk for the bytes in use and 64 MiB more. If the store is broken, a broker runs
-    on it, or there is too little room, it changes nothing and ends with 1.
+    Without DIR it takes ./popmq-data. A running broker uses freed pages again, but its file does not shrink. This
+    command checks the store, writes a copy without free pages beside it, compares the two, and replaces the file with
+    one rename. At any moment the old or the new file is complete. It needs free disk for the bytes in use and 64 MiB
+    more. If the store is broken, a broker runs on it, or there is too little room, it changes nothing and ends with 1.
 
     \b
     Examples:

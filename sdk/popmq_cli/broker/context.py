@@ -9,6 +9,8 @@ import click
 from popmq_cli.shared.contexts import Contexts, changed, path
 from popmq_cli.shared.output import Output
 
+FILE = click.Path(exists=True, resolve_path=True)
+
 
 def names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Completes the names of contexts."""
@@ -31,12 +33,12 @@ def context() -> None:
 @click.argument("name")
 @click.option("--endpoint", required=True, metavar="HOST:PORT", help="The broker.")
 @click.option("--tls", is_flag=True, help="With TLS.")
-@click.option("--tls-ca", metavar="FILE", type=click.Path(exists=True, resolve_path=True), help="Trust this one (PEM).")
-@click.option("--client-cert", metavar="FILE", type=click.Path(exists=True, resolve_path=True), help="Show it (PEM).")
-@click.option("--client-key", metavar="FILE", type=click.Path(exists=True, resolve_path=True), help="Its key (PEM).")
+@click.option("--tls-ca", metavar="FILE", type=FILE, help="With TLS, trust this certificate (PEM).")
+@click.option("--client-cert", metavar="FILE", type=FILE, help="Show this certificate (PEM), with TLS.")
+@click.option("--client-key", metavar="FILE", type=FILE, help="Its private key (PEM).")
 @click.option("--access-key", metavar="NAME", help="Call with this key.")
 @click.option("--secret-file", metavar="FILE", help='Its secret stays in this file. "-": read it now and store it.')
-@click.option("--select", is_flag=True, help="Also select it.")
+@click.option("--select", is_flag=True, help="Make commands call this broker from now on.")
 def add(name: str, select: bool, **fields: Any) -> None:
     """Add a broker, or replace its entry. The first one is selected.
 

@@ -6,6 +6,8 @@ import time
 
 import click
 
+#: Those of popmq_verify.stages, which comes with the broker.
+STAGES = "kills, 'power cuts', 'full disk', 'slow disk', 'clock jumps'"
 #: Exit codes for settings that cannot be used, and for a test with findings.
 _SETTINGS, _FOUND = 2, 1
 
@@ -13,7 +15,7 @@ _SETTINGS, _FOUND = 2, 1
 @click.command()
 @click.option("--config", metavar="FILE", help="Settings of `popmq serve` (TOML) to test with.  [env: POPMQ_CONFIG]")
 @click.option("--minutes", type=click.FloatRange(0.1, 1440), default=1.0, show_default=True, help="How long to test.")
-@click.option("--only", "stages", multiple=True, metavar="STAGE", help="kills, 'power cuts', 'full disk', …")
+@click.option("--only", "stages", multiple=True, metavar="STAGE", help=f"One of {STAGES}; may be repeated.")
 @click.option("--scratch", metavar="DIR", help="Test below this folder.  [default: beside the data folder]")
 @click.option("--report", metavar="FILE", default="popmq-verify.html", show_default=True, help="The page to write.")
 @click.option("--seed", type=click.IntRange(0), help="Repeat a test: its page names the seed.  [default: random]")
@@ -49,7 +51,7 @@ def verify(
         plan = verifying.plan(config, minutes, scratch, seed)
         chosen = verifying.chosen(stages)
     except ValueError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"popmq: {error}", err=True)
         sys.exit(_SETTINGS)
     click.echo(f"below {plan.folder}, with {verifying.settings_of(plan)}, seed {plan.seed}")
     began = time.monotonic()

@@ -54,7 +54,7 @@ def chooses(one: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         @click.option("--offset", "offsets", type=int, multiple=True, help=f"Only this {one}; may be repeated.")
         @click.option("--id", "message_ids", multiple=True, help="Only this message; may be repeated.")
         @click.option("--topic", default="", help="Only those of this topic.")
-        @click.option("--reason", help="Only those that `dlq list --by reason` counts under it.")
+        @click.option("--reason", help="Only those whose reason has this first line.")
         @click.option(
             "--exception", default="", metavar="NAME", help="Only those whose reason begins with this exception."
         )

@@ -13,7 +13,7 @@ from popmq_cli.shared import exits, visible
 from popmq_cli.shared.asking import DURATION, MOMENT, asks, filter_options
 from popmq_cli.shared.completing import groups, topics
 from popmq_cli.shared.moments import moment
-from popmq_cli.shared.output import Output, Row, heading, show_body
+from popmq_cli.shared.output import Output, Row, counted, heading, show_body
 
 SESSION_COLUMNS = ["CLIENT", "GROUP", "TOPICS", "CALLS", "IN FLIGHT#", "LAST SEEN"]
 
@@ -84,7 +84,7 @@ def result(
     if output.as_json:
         output.objects([*found.values()])
     for each in found.values() if not output.as_json else ():
-        how = f"failed after {each.attempts} attempts" if each.failed else each.content_type
+        how = f"failed after {counted(each.attempts, 'attempt')}" if each.failed else each.content_type
         parts = each.message_id, how, f"stored {moment(each.stored_ms)}"
         click.secho(visible.line(" · ".join(filter(None, parts))), fg="red" if each.failed else "cyan")
         show_body(each.reason.encode() if each.failed else each.body)

@@ -51,7 +51,7 @@ REASON_COLUMN = 50
 @click.option("--group", default="", help="Only for this group.")
 @asks
 def why(client: popmq.Client, output: Output, message_id: str, topic: str, group: str) -> None:
-    """Why is my message not here?
+    """Show what happened to a message in each group, and why it is not here.
 
     It shows for each group the events of a message (sent, popped, renewed, released, retried, dead, redriven, acked)
     with their times, clients and reasons, and the state of the message now. Events are kept as long as the message.

@@ -23,6 +23,7 @@ from popmq_cli.messages.supervising import HOPELESS, PARENT, Supervisor
 from popmq_cli.shared import exits, health, visible
 from popmq_cli.shared.asking import DURATION, connection_of
 from popmq_cli.shared.connection import CONNECTION, connection_options
+from popmq_cli.shared.output import Output
 
 LOG_FORMATS = ("text", "json")
 _TEXT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
@@ -146,9 +147,7 @@ def work(
     try:
         drained = worker.run(_client(worker, given), drain, declare=declare)
     except errors.PopMQError as error:
-        click.secho(f"popmq: {visible.lines(str(error))}", fg="red", err=True)
-        code = exits.code_of(error)
-        sys.exit(hopeless + code if code == exits.REFUSED else code)
+        sys.exit(_ended_by(error, hopeless))
     except RuntimeError as error:
         raise (_Hopeless if hopeless else click.UsageError)(str(error)) from error
     if not drained:
@@ -156,6 +155,15 @@ def work(
         logging.shutdown()
         sys.stdout.flush()
         os._exit(exits.INTERRUPTED)
+
+
+def _ended_by(error: errors.PopMQError, hopeless: int) -> int:
+    """Says why the worker ended; returns the exit code."""
+    if isinstance(error, errors.NotFound):
+        error.action += "; or --declare, which creates what is missing"
+    Output(as_json=False).error(error)
+    code = exits.code_of(error)
+    return hopeless + code if code == exits.REFUSED else code
 
 
 def _described(worker: popmq.Worker, target: str, as_json: bool, given: dict[str, Any]) -> str:

@@ -10,10 +10,10 @@ import click
 
 import popmq
 from popmq_cli.readers.fair_keys import fair_keys_of, fair_text, names_fair_keys
-from popmq_cli.shared.asking import DURATION, asks, by_topic, sure
+from popmq_cli.shared.asking import DURATION, asks, by_topic, kept, sure
 from popmq_cli.shared.completing import groups
 from popmq_cli.shared.moments import moment, moment_of
-from popmq_cli.shared.output import Output, Row, seconds
+from popmq_cli.shared.output import Output, Row, counted, seconds
 
 COLUMNS = ["NAME", "ATTEMPTS#", "LEASE#", "SHARE#", "CREATED"]
 STATS_COLUMNS = [
@@ -54,18 +54,33 @@ def group() -> None:
     """Create, change, show and delete groups."""
 
 
+def _durations(context: click.Context, option: click.Parameter, text: str | None) -> list[float] | None:
+    """Durations with commas between them."""
+    return None if text is None else [DURATION.convert(each.strip(), option, context) for each in text.split(",")]
+
+
 def settings(function: Callable[..., Any]) -> Callable[..., Any]:
     """The settings of a group, None when not given."""
     options = [
         click.option(
             "--max-attempts", type=click.IntRange(1), help="Deliveries before the dead-letter topic.  [default: 17]"
         ),
-        click.option("--backoff", help='Delays before attempt 2, 3, …: "10s,1m,10m".  [default: 10s … 2h]'),
+        click.option(
+            "--backoff",
+            metavar="DURATIONS",
+            callback=_durations,
+            help='Delays before attempt 2, 3, …: "10s,1m,10m".  [default: 10s … 2h]',
+        ),
         click.option("--invisible", type=DURATION, help="Lease of a pop that asks for none.  [default: 1m]"),
         click.option(
-            "--share-number", type=int, help="0: each client pops all queues; n: 1 + n clients share a queue."
+            "--share-number",
+            type=int,
+            help="0: each client pops all queues; n: 1 + n clients share a queue.  [default: 0]",
         ),
-        click.option("--start", help='Where it begins: "earliest", "latest", or a time like 2026-01-31T12:00.'),
+        click.option(
+            "--start",
+            help='Where it begins: "earliest", "latest", or a time like 2026-01-31T12:00.  [default: earliest]',
+        ),
         click.option(
             "--exclusive-owner/--no-exclusive-owner",
             default=None,
@@ -136,13 +151,17 @@ def create(client: popmq.Client, output: Output, name: str, **given: Any) -> Non
     """
     filters = _filters(given)
     made = client.groups.create(name, **_settings(given, fair_keys_of(given, None)))
-    _set_filters(client, name, filters)
-    output.done(f"group {made.name}: at most {made.max_attempts} attempts", made)
+    try:
+        _set_filters(client, name, filters)
+    except popmq.PopMQError:
+        output.note(f"group {name} was created, without the filter that is refused")
+        raise
+    output.done(f"group {made.name}: at most {counted(made.max_attempts, 'attempt')}", made)
 
 
 @group.command()
 @click.argument("name", shell_complete=groups)
-@settings
+@kept(settings)
 @asks
 def update(client: popmq.Client, output: Output, name: str, **given: Any) -> None:
     """Change settings; others stay.
@@ -284,8 +303,6 @@ def _settings(given: dict[str, Any], fair_keys: popmq.FairKeys | Literal[False] 
     """The given settings, as parameters of the client's methods. `fair_keys` None: they are not given."""
     given = given | {"fair_keys": fair_keys}
     known = {name: value for name, value in given.items() if value is not None}
-    if "backoff" in known:
-        known["backoff"] = [DURATION.convert(delay.strip(), None, None) for delay in known["backoff"].split(",")]
     if "start" in known:
         known["start"] = start_of(known["start"], "--start")
     return known

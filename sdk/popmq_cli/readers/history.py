@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -12,8 +15,9 @@ from popmq_cli.shared.asking import asks
 from popmq_cli.shared.completing import groups, topics
 from popmq_cli.shared.output import UNKNOWN, Output, seconds, size
 
-#: Characters of a line, each of a minute.
 MINUTES = 60
+#: Bars of a line; fewer in a narrow terminal, where a line that is folded could not be read.
+WIDTHS = (60, 30, 20)
 BARS = "▁▂▃▄▅▆▇█"
 COLUMNS = ["NUMBER", "THE LAST HOUR", "LEAST#", "MOST#", "NOW#"]
 
@@ -68,8 +72,9 @@ def history(client: popmq.Client, output: Output, topic: str, group: str, of_gro
 
     Of all, of TOPIC, or of GROUP in TOPIC.
 
-    A line has a bar for each minute, the highest one for MOST. A minute in which the broker was down, or did not know
-    the number, has none. The broker takes the numbers every 30 s: --json prints each of them.
+    A line has a bar for each minute, in a narrow terminal for two or three, the highest one for MOST. A minute in which
+    the broker was down, or did not know the number, has none. The broker takes the numbers every 30 s: --json prints
+    each of them.
 
     \b
     Examples:
@@ -86,29 +91,39 @@ def history(client: popmq.Client, output: Output, topic: str, group: str, of_gro
         return
     numbers = NUMBERS if topic or group or of_group else NUMBERS + BROKER
     if shown.points:
-        output.table("History", COLUMNS, [_row(number, shown) for number in numbers])
+        output.table("History", COLUMNS, _rows(numbers, shown))
     elif not shown.left_out:
         output.note(f"no numbers yet: the broker takes them every {shown.step:.0f} s")
     if shown.left_out:
         output.note("not all is kept: there are more topics and groups than the broker keeps the history of")
 
 
-def _row(number: Number, history: popmq.History) -> Sequence[str]:
+def _rows(numbers: Sequence[Number], history: popmq.History) -> list[Sequence[str]]:
+    """The rows, with as many bars as fit beside the other columns."""
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else math.inf
+    for width in WIDTHS:
+        rows = [_row(number, history, width) for number in numbers]
+        if sum(max(map(len, column)) + 2 for column in zip(COLUMNS, *rows, strict=True)) <= room:
+            break
+    return rows
+
+
+def _row(number: Number, history: popmq.History, width: int) -> Sequence[str]:
     values = [number.value(point) for point in history.points]
-    line = bars([(history.now_ms - point.time_ms) / 1000 for point in history.points], values)
+    line = bars([(history.now_ms - point.time_ms) / 1000 for point in history.points], values, width)
     known = [value for value in values if value is not None]
     ends = min(known, default=None), max(known, default=None), values[-1]
     return number.name, line, *(UNKNOWN if value is None else number.text(value) for value in ends)
 
 
-def bars(ages_s: Sequence[float], values: Sequence[float | None]) -> str:
-    """A line of MINUTES characters, the newest on the right. The bar of a minute is its highest known value."""
+def bars(ages_s: Sequence[float], values: Sequence[float | None], width: int = MINUTES) -> str:
+    """A line of `width` characters, the newest on the right. A bar shows the highest known value of its minutes."""
     highest: dict[int, float] = {}
     for age_s, value in zip(ages_s, values, strict=True):
         if value is not None:
-            place = MINUTES - 1 - int(age_s // 60)
+            place = width - 1 - int(age_s // 60) * width // MINUTES
             highest[place] = max(value, highest.get(place, 0.0))
     most = max(highest.values(), default=0.0) or 1.0
     return "".join(
-        BARS[round(highest[place] / most * (len(BARS) - 1))] if place in highest else " " for place in range(MINUTES)
+        BARS[round(highest[place] / most * (len(BARS) - 1))] if place in highest else " " for place in range(width)
     )

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import popmq
-from popmq_cli.shared.asking import DURATION, SIZE, asks, nothing_to_create, sure
+from popmq_cli.shared.asking import DURATION, SIZE, asks, kept, nothing_to_create, sure
 from popmq_cli.shared.completing import topics
 from popmq_cli.shared.moments import moment
 from popmq_cli.shared.output import Output, Row, counted, seconds, size
@@ -33,7 +33,7 @@ def settings(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--by-age/--by-groups",
             default=None,
-            help="Count --keep from when a message was stored, or from when every group is done with it (default).",
+            help="Count --keep from when a message is stored, or from when every group is done.  [default: by groups]",
         ),
         click.option("--max-bytes", **amount, help="Keep no more than this, ≥ 1MiB; 0: no limit.  [default: 0]"),
         click.option("--quota-send", type=int, metavar="N", help="Messages a second; 0: no limit.  [default: 0]"),
@@ -84,13 +84,13 @@ def create(client: popmq.Client, output: Output, name: str, kind: Any, queues: i
     permission: Any = given["permission"] or "READ_WRITE"
     retention, quota, unique_ids, lite = _changed(popmq.Topic(name), given)
     made = client.topics.create(name, queues, kind, retention, quota, unique_ids or 0.0, lite, permission)
-    output.done(f"topic {made.name}: {made.queues} queues", made)
+    output.done(f"topic {made.name}: {counted(made.queues, 'queue')}", made)
 
 
 @topic.command()
 @click.argument("name", shell_complete=topics)
 @click.option("--queues", type=QUEUES, metavar="N", help="Upwards only, and not of FIFO topics.")
-@settings
+@kept(settings)
 @asks
 def update(client: popmq.Client, output: Output, name: str, queues: int | None, **given: Any) -> None:
     """Change settings; others stay.
@@ -105,11 +105,11 @@ def update(client: popmq.Client, output: Output, name: str, queues: int | None, 
     """
     settings = _changed(client.topics.get(name), given)
     changed = client.topics.update(name, queues, *settings, permission=given["permission"])
-    output.done(f"topic {changed.name}: {changed.queues} queues, {_retention(changed.retention)}", changed)
+    output.done(f"topic {changed.name}: {counted(changed.queues, 'queue')}, {_retention(changed.retention)}", changed)
 
 
 @topic.command("list")
-@click.option("--all", "with_dead_letters", is_flag=True, help="Also the dead-letter topics.")
+@click.option("--all", "with_dead_letters", is_flag=True, help="Also the topics of dead letters and of results.")
 @asks
 def list_(client: popmq.Client, output: Output, with_dead_letters: bool) -> None:
     """Show all topics, by name.

@@ -183,6 +183,19 @@ def asks(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def kept(settings: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of `settings` without defaults in their help: such a command leaves what is not given as it is."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        others = len(getattr(function, "__click_params__", []))
+        function = settings(function)
+        for option in getattr(function, "__click_params__", [])[others:]:
+            option.help = option.help.partition("  [default:")[0]
+        return function
+
+    return decorate
+
+
 @contextlib.contextmanager
 def nothing_to_create() -> Iterator[None]:
     """Leaves the advice to create what is missing out of errors: who deletes it does not want it."""

@@ -44,8 +44,9 @@ class Contexts:
     def named(self, name: str) -> Context:
         """The context of this name. Raises UsageError if there is none."""
         if name not in self.by_name:
-            known = ", ".join(sorted(self.by_name)) or "none"
-            raise click.UsageError(f"there is no context {name!r} (there is: {known}): popmq context list")
+            known = ", ".join(sorted(self.by_name))
+            has = f"there are {known}" if known else f"add it: popmq context add {name} --endpoint HOST:PORT"
+            raise click.UsageError(f"there is no context {name!r}; {has}")
         return self.by_name[name]
 
     def save(self) -> None:

@@ -98,6 +98,9 @@ class LineSender:
     def _find(self, lines: list[int], piece: list[popmq.Message], error: Exception) -> None:
         """One message cannot be sent, and none was: sends those before it, half by half."""
         if len(piece) == 1:
+            if self._noun == "message" and isinstance(error, popmq.errors.InvalidField):
+                error.message = _PLACE.sub(f"message {lines[0]}: ", error.message)
+                raise error
             raise LineRefused(lines[0], error, self._noun) from None
         half = len(piece) // 2
         self._send(lines[:half], piece[:half])

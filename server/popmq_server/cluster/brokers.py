@@ -19,7 +19,7 @@ from popmq_remoting.requests import name_server, topics
 from popmq_server.clock import pause
 from popmq_server.cluster import names
 from popmq_server.cluster.features import Facts, Features
-from popmq_server.cluster.refusals import Asked, refusal
+from popmq_server.cluster.refusals import NAME_SERVERS, Asked, refusal
 from popmq_server.contract.deadline import remaining_s
 from popmq_server.errors import Refused, topic_not_found, unavailable
 
@@ -147,7 +147,7 @@ class Brokers:
         try:
             return await asking(self.until_s())
         except RemotingError as error:
-            raise refusal(error, Asked("name servers")) from error
+            raise refusal(error, Asked(NAME_SERVERS)) from error
 
     def _one(self, route: Route) -> str:
         known = sorted({broker.cluster for broker in route.brokers.values()})
@@ -185,7 +185,7 @@ class Brokers:
             answer = await self.cluster.name_servers.ask(request, self.until_s())
             return frozenset(name_server.topics(answer))
         except RemotingError as error:
-            raise refusal(error, Asked("name servers")) from error
+            raise refusal(error, Asked(NAME_SERVERS)) from error
 
     def members(self, route: Route) -> list[str]:
         """The brokers of a route that belong to the cluster."""
@@ -217,7 +217,7 @@ class Brokers:
         try:
             return await asking
         except RemotingError as error:
-            raise refusal(error, Asked("name servers", topic)) from error
+            raise refusal(error, Asked(NAME_SERVERS, topic)) from error
 
 
 def _why_not(answer: Response | Exception) -> str:

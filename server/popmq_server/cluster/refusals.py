@@ -159,9 +159,15 @@ class Asked(NamedTuple):
     field: str = ""
 
 
+#: Asked in place of a broker.
+NAME_SERVERS = "name servers"
+
+
 def refusal(error: RemotingError, asked: Asked) -> Refused:
     """The refusal for what a call to a broker raised; without its name where several, or none, were asked."""
     at = f"broker {asked.broker}" if asked.broker else "the cluster"
+    if asked.broker == NAME_SERVERS:
+        at = f"the {NAME_SERVERS}"
     if isinstance(error, BrokerRefused):
         return _of_answer(error.code, error.remark, asked)
     if isinstance(error, TooBusy):
@@ -169,7 +175,7 @@ def refusal(error: RemotingError, asked: Asked) -> Refused:
     if error.maybe_done:
         action = "retry with backoff; it may have been done: what is sent again may be stored twice"
     elif isinstance(error, Unreachable):
-        action = f"retry with backoff; the operator looks why {at} does not answer"
+        action = f"retry with backoff; the operator looks why there is no answer from {at}"
     else:
         action = f"retry with backoff; the operator looks what listens at the address of {at}"
     return Refused("UNAVAILABLE", f"{at}: {_short(str(error))}", action=action, retry_after_ms=_RETRY_MS)

@@ -25,6 +25,12 @@ _RECORD_BODY = struct.Struct(">IIQ")
 #: Where everything ends that `message_parts` looks at: an id of 127 bytes, and two keys and lengths.
 _BEGINNING = 2 + 127 + 1 + 5
 
+#: How people write what a field counts, by the end of its name.
+_UNITS = {
+    "ms": {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000},
+    "bytes": {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10},
+}
+
 #: Limits of a message.
 BODY_BYTES_MAX = 4 << 20
 MESSAGE_ID_BYTES_MAX = 128
@@ -239,8 +245,18 @@ def check_range(value: int, field: str, low: int, high: int, default: int | None
     if value == 0 and default is not None:
         return default
     if not low <= value <= high:
-        raise invalid(f"{field} is {value}, it must be {low}–{high}", field=field)
+        given, least, most = (_with_unit(number, field) for number in (value, low, high))
+        raise invalid(
+            f"{field} is {given}, it must be {least}–{most}", field=field, action="give a value in this range"
+        )
     return value
+
+
+def _with_unit(number: int, field: str) -> str:
+    """The number; of milliseconds and bytes also in the largest unit of which it is a multiple, as people write it."""
+    units = _UNITS.get(re.split("[._]", field)[-1], {})
+    unit = next((unit for unit, size in units.items() if number and number % size == 0), None)
+    return f"{number} ({number // units[unit]}{unit})" if unit else str(number)
 
 
 def dead_letter_topic(group: str) -> str:

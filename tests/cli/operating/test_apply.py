@@ -53,9 +53,9 @@ schedules: {nightly: {cron: "0 4 * * *", topic: orders, message: {body: close, m
 """
     shown = run("apply", "-", "--dry-run", stdin=other)
     assert shown.out.splitlines() == [
-        "~ topic orders (retention.keep: 604800 → 259200)",
+        "~ topic orders (retention.keep: 7d → 3d)",
         "~ topic parcels (queues: 8 → 16)",
-        "~ group billing (backoff: 10, 60 → 30)",
+        "~ group billing (backoff: 10s, 1m → 30s)",
         "~ filter of group billing in topic orders (paid → amount > 5)",
         "~ schedule nightly (cron: 0 3 * * * → 0 4 * * *)",
     ]
@@ -69,6 +69,12 @@ schedules: {nightly: {cron: "0 4 * * *", topic: orders, message: {body: close, m
         nightly = client.schedules.get("nightly")
         assert (nightly.cron, nightly.tz, nightly.paused) == ("0 4 * * *", "UTC", True)
     assert run("apply", "-", stdin=other).err == "nothing to change\n"
+
+
+def test_durations_that_differ_by_less_than_is_shown_elsewhere_differ_here(broker: Broker, run: Cli) -> None:
+    run("apply", "-", stdin=b"groups: {billing: {invisible: 12.25s}}")
+    shown = run("apply", "-", stdin=b"groups: {billing: {invisible: 12.5s}}")
+    assert shown.out == "~ group billing (invisible: 12.25s → 12.5s)\n"
 
 
 def test_fair_keys_are_set_changed_and_turned_off(broker: Broker, run: Cli) -> None:

@@ -101,6 +101,7 @@ def test_a_removed_context_is_no_longer_selected(run: Cli) -> None:
     for words in (("context", "select", "one"), ("context", "remove", "one"), ("topic", "list", "--context", "one")):
         done = run(*words)
         assert (done.code, "there is no context 'one'" in done.err) == (2, True)
+        assert "popmq context add one --endpoint HOST:PORT" in done.err
 
 
 def test_a_certificate_of_a_context_is_shown_by_commands_and_never_by_the_console(

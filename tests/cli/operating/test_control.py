@@ -20,6 +20,22 @@ def test_a_topic_lives_from_create_to_delete(run: Cli, broker: Broker) -> None:
     assert run("topic", "list", "--json").objects == []
 
 
+def test_a_wrong_delay_of_a_backoff_names_its_option(run: Cli) -> None:
+    done = run("group", "create", "readers", "--backoff", "1s, 2x")
+    assert (done.code, "Invalid value for '--backoff': '2x' is not a duration" in done.err) == (2, True)
+
+
+def test_a_group_whose_filter_is_refused_is_said_to_be_there_without_it(run: Cli, client: popmq.Client) -> None:
+    done = run("group", "create", "readers", "--sql", "orders=amount >")
+    assert (done.code, done.err.splitlines()[0]) == (1, "group readers was created, without the filter that is refused")
+    assert client.groups.get("readers").name == "readers"
+
+
+def test_a_confirmation_counts_one_in_the_singular(run: Cli) -> None:
+    assert run("topic", "create", "logs", "--queues", "1").err == "topic logs: 1 queue\n"
+    assert run("group", "create", "readers", "--max-attempts", "1").err == "group readers: at most 1 attempt\n"
+
+
 @pytest.mark.slow
 def test_creating_what_exists_succeeds_only_with_the_same_settings(run: Cli, client: popmq.Client) -> None:
     assert run("topic", "create", "orders", "--queues", "2").code == 0

@@ -39,7 +39,7 @@ def test_a_rejected_request_is_answered_with_the_reason(rig: Rig) -> None:
     rig.reject(rig.pop(), "no stock")
     (reply,) = replies(rig)
     assert reply.properties[requests.CORRELATION_ID] == "c-a"
-    assert reply.properties[requests.ERROR] == "it is a dead letter of group g after 1 attempts: no stock"
+    assert reply.properties[requests.ERROR] == "it is a dead letter of group g after 1 attempt: no stock"
     assert (reply.lite_topic, reply.body != b"") == ("mine", True)
 
 

@@ -76,7 +76,7 @@ def test_the_log_says_once_a_minute_that_sends_are_refused_and_when_that_is_over
         rig.run(sending("a"))
         return [line.getMessage() for line in caplog.records if line.name == "popmq.space"]
 
-    refused = ["sends are refused: the disk has 0 MiB left; acks have room"]
+    refused = ["sends are refused: the disk has 0 MiB left, and new messages need 256 MiB; acks have room"]
     assert [logged(after_s) for after_s in (1, 1, 58, 2)] == [refused, [], [], refused]
     free[0] = 1 << 40
     assert [logged(after_s) for after_s in (0.5, 1, 1)] == [[], ["sends are accepted again: there is room"], []]

@@ -36,6 +36,13 @@ def test_a_refusal_names_the_process_that_has_the_folder(folder: Path) -> None:
     held.close()
 
 
+def test_a_file_in_place_of_the_folder_or_above_it_is_said_to_be_none(folder: Path) -> None:
+    folder.touch()
+    for path in (folder, folder / "below"):
+        with pytest.raises(StartError, match="cannot be used as a data folder: it is not a folder"):
+            lock_folder(path)
+
+
 def test_a_folder_that_an_earlier_release_has_open_is_in_use(folder: Path) -> None:
     """It locks the file only."""
     folder.mkdir()

@@ -129,6 +129,23 @@ def test_a_program_ends_within_seconds_when_its_broker_is_away(popmq_broker: Bro
     assert took < 5.0  # without its bound, five seconds for the outcomes alone
 
 
+@pytest.mark.process
+def test_a_delivery_that_outlives_its_client_without_a_guard_is_said_to_be_unsettled(
+    popmq_broker: Broker, sync_client: popmq.Client
+) -> None:
+    sync_client.send(TOPIC, "1")
+    code, _, err = ends(
+        popmq_broker,
+        """
+        with client:
+            for delivery in client.consume("orders", "billing", until_idle=0.1):
+                print(delivery.text())
+        """,
+    )
+    assert code == 0
+    assert err.startswith("deliveries of group billing had no ack, release or reject when the client was closed (1)")
+
+
 LOOP = """
     import asyncio
     async def main():

@@ -17,7 +17,7 @@ def filled(popmq_broker: Broker) -> Broker:
 def test_a_loop_without_a_guard_warns_before_its_next_pop(filled: Broker, caplog: pytest.LogCaptureFixture) -> None:
     for delivery in filled.client().consume("orders", "billing", until_idle=0.05):
         delivery.text()
-    assert "2 deliveries of group billing were dropped without ack, release or reject" in caplog.text
+    assert "deliveries of group billing were dropped without ack, release or reject (2)" in caplog.text
 
 
 def test_a_loop_with_a_guard_does_not_warn(filled: Broker, caplog: pytest.LogCaptureFixture) -> None:

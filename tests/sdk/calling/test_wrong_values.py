@@ -1,5 +1,6 @@
 """What the SDK refuses before it asks the broker: each error names the parameter."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -224,12 +225,18 @@ async def test_a_schedule_takes_a_zone_of_zoneinfo(client: Any) -> None:
     assert made.tz == "Europe/Berlin"
 
 
-@pytest.mark.parametrize("transport", ["python", "grpcio"])
-@pytest.mark.parametrize("endpoint", ["localhost", "127.0.0.1"])
-def test_an_endpoint_without_a_port_is_refused(endpoint: str, transport: Any) -> None:
+@pytest.mark.parametrize(
+    ("endpoint", "transport"),
+    [
+        *itertools.product(["localhost", "127.0.0.1"], ["python", "grpcio"]),
+        ("http://localhost:8081", "python"),  # grpcio knows schemes of its own
+        ("localhost:99999", "python"),
+    ],
+)
+def test_an_endpoint_that_is_not_a_host_and_a_port_is_refused(endpoint: str, transport: Any) -> None:
     with pytest.raises(errors.InvalidField, match=f"'{endpoint}' is not host:port") as refused:
         popmq.Client(endpoint, transport=transport)
-    assert "8081, or 8082 with TLS" in refused.value.action
+    assert "no http://; the port is 8081, or 8082 with TLS" in refused.value.action
 
 
 @pytest.mark.parametrize("made", [popmq.Client, popmq.AsyncClient, popmq.Worker])

@@ -81,7 +81,7 @@ async def test_a_request_without_a_reply_times_out_and_a_late_reply_is_dropped(
 async def test_a_request_that_became_a_dead_letter_fails_at_once(client: Any) -> None:
     asked = asyncio.ensure_future(client.request(ASK, "?", timeout=600.0))
     await client.reject(await next_of(client), "no such article")
-    with pytest.raises(errors.RequestFailed, match="dead letter of group billing after 1 attempts: no such article"):
+    with pytest.raises(errors.RequestFailed, match="dead letter of group billing after 1 attempt: no such article"):
         await asked
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.clock import FakeClock
-from tests.wire.stubs import CALL_S, TOPIC, Stubs, bodies
+from tests.wire.stubs import CALL_S, TOPIC, Stubs, bodies, refusal
 
 
 def send(stubs: Stubs, *messages: pb.Message, topic: str = TOPIC) -> list[pb.SendResult]:
@@ -29,6 +29,21 @@ def test_the_limits_of_a_topic_are_shown_as_they_were_set(stubs: Stubs) -> None:
     assert changed.quota == pb.Quota(message_bytes=5), "a quota is replaced whole"
     assert (changed.retention, changed.unique_ids_ms) == (retention, 86_400_000)
     assert update(stubs, unique_ids_ms=0).unique_ids_ms == 0
+
+
+def test_a_refused_time_or_size_is_told_in_the_units_that_people_write(stubs: Stubs) -> None:
+    for retention, told in (
+        (
+            pb.Retention(keep_ms=3000),
+            "topic.retention.keep_ms is 3000 (3s), it must be 60000 (1m)–315360000000 (3650d)",
+        ),
+        (
+            pb.Retention(max_bytes=1023),
+            f"topic.retention.max_bytes is 1023, it must be 1048576 (1MiB)–{2**63 - 1}",
+        ),
+    ):
+        request = pb.CreateTopicRequest(topic=pb.Topic(name=TOPIC, retention=retention))
+        assert refusal(stubs.admin.CreateTopic, request).info.message == told
 
 
 def test_a_message_id_is_stored_once(stubs: Stubs, clock: FakeClock) -> None:

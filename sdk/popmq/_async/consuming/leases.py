@@ -93,10 +93,10 @@ class HeldLeases:
             dropped = self._batches.drop_unreferenced()
         for group, count in dropped.items():
             log.warning(
-                "%d deliveries of group %s were dropped without ack, release or reject: their messages come again when "
-                "their leases end. Guard each delivery by `with delivery:`",
-                count,
+                "deliveries of group %s were dropped without ack, release or reject (%d): their messages come again "
+                "when their leases end. Guard each delivery by `with delivery:`",
                 group,
+                count,
             )
 
     def due(self) -> float | None:

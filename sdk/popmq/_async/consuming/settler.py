@@ -4,7 +4,7 @@ outcomes in another, of at most ENTRIES_MAX each.
 
 import contextlib
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -119,10 +119,19 @@ class Settler(BackgroundSender):
         return super().due() if self._forwarder.due() is None else self._clock.now()
 
     def release_held(self, reason: str) -> None:
-        """Releases uncounted what is held, since no handler goes on."""
-        for delivery in self._leases.held():
-            if self._leases.forget_run(delivery):
-                self.settle(delivery, Released(0.0, True, reason), False)
+        """Releases uncounted what is held, since no handler goes on. After `stop` it can only say so."""
+        held = [delivery for delivery in self._leases.held() if self._leases.forget_run(delivery)]
+        if self._ended:
+            for group, count in Counter(delivery.group for delivery in held).items():
+                log.warning(
+                    "deliveries of group %s had no ack, release or reject when the client was closed (%d): their "
+                    "messages come again when their leases end. Guard each delivery by `with delivery:`",
+                    group,
+                    count,
+                )
+            return
+        for delivery in held:
+            self.settle(delivery, Released(0.0, True, reason), False)
 
     def release_batch_of(self, interrupted: Call[Popped]) -> None:
         """Releases uncounted what a pop has leased whose caller was cancelled or interrupted: no handler gets it."""
@@ -165,10 +174,10 @@ class Settler(BackgroundSender):
                         ticket.resolve(_closed())
                 if lost := sum(ticket is None for _, ticket, _, _ in outgoing):
                     log.warning(
-                        "%d outcomes of group %s are not sent, since the client is closed: their messages come again "
+                        "outcomes of group %s are not sent, since the client is closed (%d): their messages come again "
                         "when their leases end",
-                        lost,
                         group,
+                        lost,
                     )
             waiting.clear()
         self._emptied()

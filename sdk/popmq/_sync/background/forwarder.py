@@ -95,10 +95,10 @@ class Forwarder(BackgroundSender):
                     each.ticket.resolve(ClientClosed("this client was closed before the broker had the delivery's end"))
             if waiting:
                 log.warning(
-                    "%d deliveries of group %s and what they forward are not sent, since the client is closed: their "
+                    "deliveries of group %s and what they forward are not sent, since the client is closed (%d): their "
                     "messages come again when their leases end",
-                    len(waiting),
                     group,
+                    len(waiting),
                 )
         self._waiting.clear()
         self._emptied()

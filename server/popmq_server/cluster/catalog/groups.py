@@ -14,7 +14,7 @@ from popmq_remoting.requests import bodies, groups, name_server
 from popmq_remoting.requests.groups import GroupConfig
 from popmq_server.cluster import names
 from popmq_server.cluster.brokers import Brokers, whole
-from popmq_server.cluster.refusals import Asked, refusal
+from popmq_server.cluster.refusals import NAME_SERVERS, Asked, refusal
 from popmq_server.cluster.remembered import Remembered
 from popmq_server.errors import Refused, group_not_found
 from popmq_server.values.ids import GroupId
@@ -108,7 +108,7 @@ class Groups:
         try:
             answer = await self._brokers.cluster.name_servers.ask(ask, self._brokers.until_s())
         except RemotingError as error:
-            raise refusal(error, Asked("name servers")) from error
+            raise refusal(error, Asked(NAME_SERVERS)) from error
         return read_terms(answer.fields.get("value", "")) if answer.code == 0 else None
 
     async def write_terms(self, name: str, terms: GroupTerms) -> None:
@@ -142,7 +142,7 @@ class Groups:
             answer = await self._brokers.cluster.name_servers.ask(ask, self._brokers.until_s())
             table = bodies.table(answer, "table") if answer.code == 0 else {}
         except RemotingError as error:
-            raise refusal(error, Asked("name servers")) from error
+            raise refusal(error, Asked(NAME_SERVERS)) from error
         return {name: read_terms(str(text)) for name, text in table.items()}
 
     def changed(self) -> None:

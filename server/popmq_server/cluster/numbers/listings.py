@@ -24,7 +24,7 @@ from popmq_server.cluster.numbers.disks import fullest
 from popmq_server.cluster.numbers.topic_rows import TopicRows, topic_numbers
 from popmq_server.cluster.popping.waits import Waits
 from popmq_server.cluster.pulling.retry_topics import RetryTopics
-from popmq_server.cluster.refusals import Asked, refusal
+from popmq_server.cluster.refusals import NAME_SERVERS, Asked, refusal
 from popmq_server.cluster.remembered import Remembered
 from popmq_server.cluster.shared import Shared
 from popmq_server.contract.commands import queries
@@ -89,7 +89,7 @@ class Listings:
             answer = await self._brokers.cluster.name_servers.ask(ask, self._brokers.until_s())
             return {name: str(text) for name, text in bodies.table(answer, "table").items()} if not answer.code else {}
         except RemotingError as error:
-            raise refusal(error, Asked("name servers")) from error
+            raise refusal(error, Asked(NAME_SERVERS)) from error
 
     async def _retry_topic(self, name: str) -> TopicNumbers:
         """What a group that pulls has to read again: a topic of one queue."""

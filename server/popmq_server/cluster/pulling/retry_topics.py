@@ -17,7 +17,7 @@ from popmq_server.cluster.brokers import succeeded
 from popmq_server.cluster.catalog.positions import Ends, Positions, position
 from popmq_server.cluster.catalog.topics import KnownTopic
 from popmq_server.cluster.layout import QueuePlace
-from popmq_server.cluster.refusals import Asked, refusal
+from popmq_server.cluster.refusals import NAME_SERVERS, Asked, refusal
 from popmq_server.cluster.sending import message_groups
 from popmq_server.cluster.shared import Shared
 from popmq_server.errors import Refused, invalid
@@ -87,7 +87,7 @@ class RetryTopics:
         try:
             route = await self._brokers.cluster.route(name, self._brokers.until_s())
         except RemotingError as error:
-            raise refusal(error, Asked("name servers", retry.itself.name)) from error
+            raise refusal(error, Asked(NAME_SERVERS, retry.itself.name)) from error
         if route is None or not route.queues:
             return self._made.get(name)
         self._made.pop(name, None)

@@ -451,7 +451,8 @@ def report(broken: list[str]) -> int:
     """Prints the broken invariants; returns the exit code."""
     for sentence in broken:
         print(sentence)
-    print(f"{len(broken)} broken invariants" if broken else "sound: every invariant holds")
+    count = "1 broken invariant" if len(broken) == 1 else f"{len(broken)} broken invariants"
+    print(count if broken else "sound: every invariant holds")
     return 1 if broken else 0
 
 

@@ -361,8 +361,12 @@ def main(folder: pathlib.Path) -> int:
         return 78
     for sentence in told:
         print(sentence)
-    print(f"{folder / DATA_FILE} has all that could be read, the damaged file is {damaged}: {len(told)} findings")
-    return 1 if told else 0
+    if not told:
+        print(f"nothing is damaged: {folder / DATA_FILE} was written anew, the file before is {damaged}")
+        return 0
+    count = "1 finding" if len(told) == 1 else f"{len(told)} findings"
+    print(f"{folder / DATA_FILE} has all that could be read, the damaged file is {damaged}: {count}")
+    return 1
 
 
 # ── Damaged rows of topics and groups: each readable field and the name are kept, and defaults are added ──────────────

@@ -318,5 +318,6 @@ class Space:
     def _where(self) -> str:
         """Whether the map or the disk is full."""
         if self._disk_is_full:
-            return f"the disk has {self._fill.disk_free >> 20} MiB left"
+            left, need = self._fill.disk_free >> 20, DISK_FREE_STORE >> 20
+            return f"the disk has {left} MiB left, and new messages need {need} MiB"
         return f"the map is {1 - self._fill.unused / self._store.map_bytes:.0%} full ({self._store.limited_by})"

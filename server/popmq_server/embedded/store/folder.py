@@ -178,8 +178,7 @@ class FolderLock:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise StartError(
-                f"{self._folder} is in use by another PopMQ (process {self._holder()}): stop it, or name another "
-                "folder with --data"
+                f"{self._folder} is in use by another PopMQ (process {self._holder()}): stop it, or name another folder"
             ) from error
 
     def _holder(self) -> str:
@@ -210,7 +209,8 @@ def lock_folder(folder: pathlib.Path) -> FolderLock:
         if not is_empty:
             _content(folder / DATA_FILE)  # else the lock would be the first file of PopMQ beside it
     except OSError as error:
-        raise StartError(f"{folder} cannot be used as a data folder: {error.strerror}") from error
+        why = "it is not a folder" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
+        raise StartError(f"{folder} cannot be used as a data folder: {why}") from error
     if others and is_empty:
         raise StartError(
             f"{folder} is not a PopMQ data folder (it holds {others[0]!r} and no {DATA_FILE}): "

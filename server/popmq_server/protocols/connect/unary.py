@@ -101,7 +101,7 @@ class Unary:
             return error(Aborted(Code.UNIMPLEMENTED, why), 405, headers=(("allow", ", ".join(verbs)),))
         given = content(asked)
         if given.kind is None:
-            why = f"the content-type is {JSON} or {PROTO}"
+            why = f"a call has the content-type {JSON} or {PROTO}: send one of them"
             return error(Aborted(Code.UNIMPLEMENTED, why), 415, headers=(("accept-post", f"{JSON}, {PROTO}"),))
         limit_s = timeout_s(asked.headers.get("connect-timeout-ms"))
         if limit_s is not None:

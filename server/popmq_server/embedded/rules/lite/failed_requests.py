@@ -44,7 +44,8 @@ def tell(tx: Tx) -> None:
 def _reply(request: FailedRequest) -> Outgoing:
     """As popmq.v1.Message: id, body, the two properties, lite topic."""
     message_id = f"{request.correlation_id[:64]}+dead"
-    why = f"it is a dead letter of group {request.group} after {request.attempts} attempts: {request.reason}"
+    tries = "1 attempt" if request.attempts == 1 else f"{request.attempts} attempts"
+    why = f"it is a dead letter of group {request.group} after {tries}: {request.reason}"
     properties = {"popmq_correlation_id": request.correlation_id, "popmq_error": why[:REASON_CHARACTERS]}
     parts = [_field(fields.MESSAGE_ID, message_id.encode()), _field(fields.BODY, b"failed")]
     parts += [
