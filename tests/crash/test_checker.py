@@ -120,6 +120,16 @@ def test_a_replay_of_a_later_lease_does_not_show_an_unanswered_pop(story: Story)
     assert story.findings() == []
 
 
+def test_a_replay_of_a_lease_that_the_next_try_may_have_made_does_not_show_an_unanswered_pop(story: Story) -> None:
+    story.pop("m", 0, "", attempt_id="a")
+    story.pop("m", 0, "", after_s=3, attempt_id="a")
+    story.operations[-1].returned_ns += 2_500_000_000  # its own lease is over when it is given up
+    story.pop("m", 0, "", after_s=2.52, attempt_id="a")
+    story.pop("m", 3, "h1", attempt_id="a", replay_of_s=story.now_s)
+    story.ack("h1")
+    assert story.findings() == []
+
+
 def test_a_lost_message_is_found(story: Story) -> None:
     assert story.claims() == {"lost"}
     story.survey.stored["t"].clear()

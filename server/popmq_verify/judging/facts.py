@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
-from popmq_verify.load.history import History, Operation
+from popmq_verify.load.history import NEVER, History, Operation
 
 #: How far the clocks of broker and clients may be apart, in ms.
 CLOCKS_MS = 50
@@ -182,16 +182,24 @@ class Facts:
         each ascending.
         """
         replays: dict[tuple[str, str], list[int]] = defaultdict(list)
+        tries: dict[tuple[str, str], list[int]] = defaultdict(list)
         for pop in self.history.of("pop"):
             if pop.told.get("replay"):
                 replays[pop.client, pop.asked["attempt_id"]].append(pop.told["popped_ms"])
+            if pop.how != "refused":
+                tries[pop.client, pop.asked["attempt_id"]].append(pop.called_ns)
         times: dict[Reading, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for pop in self.history.of("pop"):
+            if pop.how != "unknown":
+                continue
             # A replay of its lease, or of an earlier one, shows all that it leased. One of a later lease does not: the
-            # lease of the first call was over when it was repeated.
-            shown_ms = self.history.wall_ms(pop.returned_ns) + CLOCKS_MS
-            seen = any(popped_ms <= shown_ms for popped_ms in replays.get((pop.client, pop.asked["attempt_id"]), ()))
-            if pop.how == "unknown" and not seen:
+            # lease of the first call was over when it was repeated, or the next call may have made the replayed one.
+            attempt = pop.client, pop.asked["attempt_id"]
+            next_ns = (
+                min((one for one in tries[attempt] if one > pop.called_ns), default=NEVER) if attempt[1] else NEVER
+            )
+            shown_ms = min(self.history.wall_ms(pop.returned_ns) + CLOCKS_MS, self.history.wall_ms(next_ns) - CLOCKS_MS)
+            if not any(popped_ms <= shown_ms for popped_ms in replays.get(attempt, ())):
                 calls, returns = times[pop.asked["group"], pop.asked["topic"]]
                 calls.append(pop.called_ns)
                 returns.append(pop.returned_ns)
