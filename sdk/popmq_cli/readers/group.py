@@ -59,18 +59,21 @@ def _durations(context: click.Context, option: click.Parameter, text: str | None
     return None if text is None else [DURATION.convert(each.strip(), option, context) for each in text.split(",")]
 
 
+BACKOFF = click.option(
+    "--backoff",
+    metavar="DURATIONS",
+    callback=_durations,
+    help='Delays before attempt 2, 3, …: "10s,1m,10m".  [default: 10s … 2h]',
+)
+
+
 def settings(function: Callable[..., Any]) -> Callable[..., Any]:
     """The settings of a group, None when not given."""
     options = [
         click.option(
             "--max-attempts", type=click.IntRange(1), help="Deliveries before the dead-letter topic.  [default: 17]"
         ),
-        click.option(
-            "--backoff",
-            metavar="DURATIONS",
-            callback=_durations,
-            help='Delays before attempt 2, 3, …: "10s,1m,10m".  [default: 10s … 2h]',
-        ),
+        BACKOFF,
         click.option("--invisible", type=DURATION, help="Lease of a pop that asks for none.  [default: 1m]"),
         click.option(
             "--share-number",

@@ -83,7 +83,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="popmq serve",
-        usage="popmq serve [OPTIONS]; --help lists them",  # argparse would put thirty lines before an error
+        usage="%(prog)s [OPTIONS]; --help lists them",  # argparse would put thirty lines before an error
         description="Serve a PopMQ broker from one data folder.",
         epilog="Each flag has a variable (POPMQ_MAX_SIZE for --max-size) and a key in the file (max_size). "
         "A flag decides before the variable, the variable before the file.",
