@@ -48,6 +48,22 @@ def test_a_key_that_comes_behind_a_backlog_is_next_before_the_backlog_is_read(ri
     assert rig.findings() == []
 
 
+def test_queues_that_get_much_do_not_keep_the_others_from_being_read(rig: Rig) -> None:
+    opened(rig, queues=8)
+    for _ in range(8):
+        send(rig, of("acme", BACKLOG // 4))  # each to the next queue
+    rig.pop(1)
+    rig.do(ReadAhead("t", "g"))
+    for _ in range(7):
+        send(rig, of("acme", BACKLOG // 4))
+    send(rig, of("bolt", 1))
+    for _ in range(4):  # two queues in each
+        rig.do(ReadAhead("t", "g"))
+    assert "bolt" in tenants(rig.pop(2))
+    scanned = index_of(rig).scanned
+    assert max(scanned.values()) - min(scanned.values()) <= 4
+
+
 def test_so_is_one_whose_messages_were_the_last_before_a_start(rig: Rig) -> None:
     opened(rig)
     send(rig, of("acme", BACKLOG), of("bolt", 1))

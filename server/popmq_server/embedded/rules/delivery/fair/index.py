@@ -42,6 +42,8 @@ class FairIndex:
         #: message that was added from there, in blocks as those of `taken`.
         self.fresh_to: dict[int, int] = {}
         self.fresh: dict[int, Taken] = {}
+        #: The queue of which a span was read last, in the backlog and at the ends.
+        self.last_read = [-1, -1]
         #: The next retry entry to read, and the number that its place counts from; None: none was read yet.
         self.retries_from = self.retries_base = 0
         #: Whether a piece left retry entries unread.

@@ -114,8 +114,12 @@ def _begin_at_the_end(tx: Tx, topic: Topic, index: FairIndex, unread: dict[int, 
 def _read_in_turns(
     tx: Tx, where: GroupTopic, topic: Topic, index: FairIndex, log: Log, queues: list[int], count: int, fresh: bool
 ) -> int:
-    """Reads up to some `count` messages of queues, a span of each in turn; returns how many. `fresh`: at their ends."""
+    """Reads up to some `count` messages of queues, a span of each in turn; returns how many. `fresh`: at their ends.
+
+    It begins after the queue of the last span, so that each has its turn whatever the others get.
+    """
     read, at = 0, index.fresh_to if fresh else index.scanned
+    queues.sort(key=lambda queue: (queue <= index.last_read[fresh], queue))
     while queues and read < count:
         for queue in queues[:]:
             if index.full_of_fresh if fresh else index.full:
@@ -123,6 +127,7 @@ def _read_in_turns(
             end = tx.state.queue_max.get((topic.topic_id, queue), 0)
             if at.get(queue, end) < end:
                 read += _read_queue(tx, where, topic, index, log, queue, min(_SPAN, max(count - read, 1)), fresh)
+                index.last_read[fresh] = queue
             if at.get(queue, end) >= end:
                 queues.remove(queue)
             if read >= count:
