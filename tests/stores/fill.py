@@ -1,6 +1,7 @@
 """The contents of a kept store. Runs with the code of the kept release, so it uses only what that release has.
 
     python fill.py FOLDER NUMBER      with PYTHONPATH at the release (make.py)
+    python fill.py FOLDER sparse      only `sparse`
 
 `first` is what format 1 knew, `second` what format 2 added, `aged` and `third` what came until format 4: imports stand
 in functions, since the release of format 1 has none of them. Time moves by some hours, so that something is in every
@@ -204,9 +205,38 @@ def by_turns(rig: Rig) -> None:
     rig.pop(8, "tenants", "fair")
 
 
+def sparse(rig: Rig) -> None:
+    """Batches whose messages lie apart, without and with keys: leased, partly acked, released, lapsed, done.
+
+    Of group each: a batch is leased, of one every second message is acked, one is done. Group fair has limits.
+    """
+    by_turns(rig)
+    make(rig, "apart", "NORMAL", 2)
+    rig.group("each", fair_keys=FairKeys("property", "tenant"), delays_ms=(SECOND,))
+    rig.pop(1, "apart", "each")
+    for key in ("acme", "bolt", "cove", "dime"):
+        send(rig, "apart", *(message(f"{key}{n}", properties={"tenant": key}) for n in range(8)))
+        send(rig, "apart", *(message(f"{key}{n}", properties={"tenant": key}) for n in range(8, 16)))
+    rig.ack(rig.pop(8, "apart", "each"), "each")
+    rig.release(rig.pop(4, "apart", "each"), "each", delay_ms=9 * HOUR, reason="not yet")
+    rig.pop(4, "apart", "each", invisible_ms=SECOND)
+    rig.advance(2 * SECOND)
+    rig.ack(rig.pop(8, "apart", "each", client_id="c1", attempt_id="try", invisible_ms=20 * HOUR)[::2], "each")
+
+
 def main() -> None:
-    folder, number = Path(sys.argv[1]), int(sys.argv[2])
+    folder, what = Path(sys.argv[1]), sys.argv[2]
     rig = Rig(folder)
+    if what == "sparse":
+        sparse(rig)
+    else:
+        contents(rig, int(what))
+    assert rig.findings() == [], rig.findings()
+    rig.core.close()
+
+
+def contents(rig: Rig, number: int) -> None:
+    """What a store of this format has."""
     if number >= 3:
         aged(rig)
     first(rig)
@@ -215,8 +245,6 @@ def main() -> None:
     if number >= 3:
         third(rig)
     removing(rig)
-    assert rig.findings() == [], rig.findings()
-    rig.core.close()
 
 
 if __name__ == "__main__":

@@ -45,6 +45,8 @@ PLACES = {
 }
 #: Places that a child passes at most, some transactions; and seconds after the last of them.
 PASSED_MAX, LATER_S = 24, 0.006
+#: Children that work at the same time, so that some are in a transaction when another one is killed.
+AT_ONCE = 4
 
 
 class Stop(Exception):
@@ -130,25 +132,33 @@ class User:
         self._place[0:2] = place + bytes([min(self._place[1] + 1, 255)])
 
 
-def kill_one(kind: type[User], endpoint: str, database: str, name: str, chance: random.Random) -> str:
-    """Starts a child, and kills it while it works; where it was."""
-    place, seed = mmap.mmap(-1, 2), chance.random()
-    child = os.fork()
-    if not child:
-        signal.alarm(60)  # whatever happens to this process
-        try:
-            kind(endpoint, database, name, place, random.Random(seed)).run()
-        finally:
-            os._exit(1)
-    passed, later = chance.randint(1, PASSED_MAX), chance.uniform(0, LATER_S)
-    while place[1] < passed:
-        if os.waitpid(child, os.WNOHANG)[0]:
+class Child:
+    """A process that works until it is killed: when it has passed so many places, and so many seconds later."""
+
+    def __init__(self, kind: type[User], endpoint: str, database: str, name: str, chance: random.Random) -> None:
+        self._place, seed = mmap.mmap(-1, 2), chance.random()
+        self._passed, self._later, self._at = chance.randint(1, PASSED_MAX), chance.uniform(0, LATER_S), 0.0
+        self._pid = os.fork()
+        if not self._pid:
+            signal.alarm(60)  # whatever happens to this process
+            try:
+                kind(endpoint, database, name, self._place, random.Random(seed)).run()
+            finally:
+                os._exit(1)
+
+    def killed(self) -> str:
+        """Kills it if it is time. Where it was then; "failed" if it ended before; empty: it works."""
+        if os.waitpid(self._pid, os.WNOHANG)[0]:
             return "failed"
-        time.sleep(0.0003)
-    time.sleep(later)
-    os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    return PLACES[place[0:1]] if os.WIFSIGNALED(status) else "failed"
+        now = time.monotonic()
+        if self._place[1] < self._passed:
+            return ""
+        self._at = self._at or now + self._later
+        if now < self._at:
+            return ""
+        os.kill(self._pid, signal.SIGKILL)
+        _, status = os.waitpid(self._pid, 0)
+        return PLACES[self._place[0:1]] if os.WIFSIGNALED(status) else "failed"
 
 
 def main(endpoint: str, database: str, kills: int, seed: int, framework: str = "") -> None:
@@ -159,11 +169,18 @@ def main(endpoint: str, database: str, kills: int, seed: int, framework: str = "
         django_user.load(endpoint, database)
         kind = django_user.DjangoUser
     chance, places = random.Random(seed), Counter[str]()
-    for number in range(kills):
-        place = kill_one(kind, endpoint, database, f"{seed}-{number}", chance)
-        places[place] += 1
-        if place == "failed":  # the database or the broker is away
-            time.sleep(0.1)
+    children, number = list[Child](), 0
+    while number < kills or children:
+        while number < kills and len(children) < AT_ONCE:
+            children.append(Child(kind, endpoint, database, f"{seed}-{number}", chance))
+            number += 1
+        time.sleep(0.0003)
+        for child in children[:]:
+            if place := child.killed():
+                children.remove(child)
+                places[place] += 1
+                if place == "failed":  # the database or the broker is away
+                    time.sleep(0.1)
     print(json.dumps(places))
 
 

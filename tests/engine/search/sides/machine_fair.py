@@ -6,7 +6,8 @@
 Rules: sends of many tenants, pops of any size, acks, releases, expiry, resets, other settings of the group, purges,
 starts, kills, and commits that fail. After a Pop each message of its answer was ready, there are as many as the model
 says may go, and of two keys that may go none has got two messages more than the other. After each step the store is
-sound, and memory is what a start reads.
+sound, and memory is what a start reads. Half of the examples read ahead in pieces so small that each backlog is long
+and the memory is often full; there some Pops come before all is read.
 """
 
 import contextlib
@@ -15,21 +16,27 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from popmq_server.contract import commands as ask
 from popmq_server.embedded.operations import ReadAhead
+from popmq_server.embedded.rules.delivery.fair import fair_pick, reading
+from popmq_server.embedded.rules.delivery.fair import index as indexes
 from popmq_server.errors import CommitFailed
+from popmq_server.values.leased import Leased
 from popmq_server.values.records import FairKeys
 from tests.engine.faults import Fault, failing
-from tests.engine.rig import MINUTE, Delivery, Rig
+from tests.engine.rig import MINUTE, Delivery, Rig, deliveries
 from tests.engine.traffic.traffic_fair import of, send, tenants
 
 TENANTS = [f"tenant{number}" for number in range(8)]
 #: Limits of leased messages of a key; None: no fair keys.
 LIMITS = [0, 0, 1, 3, None]
+#: Pieces of an index that reads little at a time.
+SMALL = {"PIECE": 8, "LONG_BACKLOG": 20, "FRESH_WINDOW": 9, "FRESH_OF_KEY": 3, "_SPAN": 4}
 
 
 class Held(NamedTuple):
@@ -54,9 +61,23 @@ class Fair(RuleBasedStateMachine):
         self.all: dict[str, str] = {}
         self.limit: int | None = 0
         self.priority = False
+        self.small, self.full_at = False, 0  # messages; 0: never
+        self.patches = contextlib.ExitStack()
 
-    @initialize(queues=st.integers(1, 4), priority=st.booleans(), limit=st.sampled_from(LIMITS))
-    def begins(self, queues: int, priority: bool, limit: int | None) -> None:
+    @initialize(
+        queues=st.integers(1, 4),
+        priority=st.booleans(),
+        limit=st.sampled_from(LIMITS),
+        small=st.booleans(),
+        full_at=st.sampled_from([0, 0, 40]),
+    )
+    def begins(self, queues: int, priority: bool, limit: int | None, small: bool, full_at: int) -> None:
+        if small:
+            self.small, self.full_at = True, full_at
+            for name, value in SMALL.items():
+                self.patches.enter_context(mock.patch.object(reading, name, value))
+            self.patches.enter_context(mock.patch.object(fair_pick, "AHEAD_OF_POP", 6))
+            self.patches.enter_context(mock.patch.object(indexes, "MESSAGES_MAX", full_at or indexes.MESSAGES_MAX))
         self.rig.do(ask.CreateTopic("t", queues, False, 72 * 60 * MINUTE, "PRIORITY" if priority else "NORMAL"))
         self.limit, self.priority = limit, priority
         self.rig.group("g", max_attempts=1000, fair_keys=self.fair(), delays_ms=(0,))
@@ -66,6 +87,7 @@ class Fair(RuleBasedStateMachine):
         return None if self.limit is None else FairKeys("property", "tenant", "", self.limit)
 
     def teardown(self) -> None:
+        self.patches.close()
         self.rig.abandon()
         shutil.rmtree(self.folder)
 
@@ -82,22 +104,34 @@ class Fair(RuleBasedStateMachine):
 
     # ── Consumers ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @rule(messages=st.sampled_from([1, 2, 7, 32, 300]), long=st.booleans())
-    def pops(self, messages: int, long: bool) -> None:
-        self.reads_ahead()
-        rows = self.rig.pop(messages, invisible_ms=10 * MINUTE if long else MINUTE)
+    @rule(messages=st.sampled_from([1, 2, 7, 32, 300]), long=st.booleans(), read=st.sampled_from([True, True, False]))
+    def pops(self, messages: int, long: bool, read: bool) -> None:
+        if read:
+            self.reads_ahead()
+        popped = self.pop(messages, long)
+        rows = deliveries(popped)
         may_go = self.may_go()
         taken = Counter(tenants(rows))
         assert len({row.body for row in rows}) == len(rows)
         assert [row.body for row in rows if row.body not in self.ready] == []
-        assert len(rows) == min(messages, may_go.total())
-        if self.limit is not None and not self.priority:
+        assert taken <= may_go
+        assert rows or not may_go.total() or not self.small or self.full_at
+        complete = not (popped.behind or self.full_at) if self.small else read
+        assert len(rows) == min(messages, may_go.total()) or not complete
+        if complete and self.limit is not None and not self.priority:
             most = max(taken.values(), default=0)
             assert [name for name, count in may_go.items() if taken[name] < min(count, most - 1)] == []
         until_ms = self.rig.now + (10 * MINUTE if long else MINUTE)
         for row in rows:
             tenant = self.ready.pop(row.body)
             self.held[row.body] = Held(row, tenant, until_ms, bool(self.limit))
+
+    def pop(self, messages: int, long: bool) -> Leased:
+        """As the broker does: again until it has searched everything."""
+        while True:
+            popped = self.rig.popped(max_messages=messages, invisible_ms=10 * MINUTE if long else MINUTE)
+            if not popped.again:
+                return popped
 
     def reads_ahead(self) -> None:
         """As the event loop does."""

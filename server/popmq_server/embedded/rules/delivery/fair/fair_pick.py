@@ -50,6 +50,7 @@ class FairPick(Pick):
         self._index: FairIndex | None = None
         self._round: Round | None = None
         self._first = True  # no message was taken yet
+        self._reads_on = False  # none of the keys that were read may go
         self._leases_left: dict[int, int] = {}
         self._chosen = 0  # places
         self._order: list[int] = []  # the turn of each member
@@ -69,7 +70,8 @@ class FairPick(Pick):
             index = indexes.index_of(tx, self.group, self.topic, self.wanted)
         self._index = index
         count = max(AHEAD_OF_POP, 2 * self.messages_max)
-        self.behind = read_ahead(tx, self._where, self.topic, index, count)
+        enough = index.may_go and index.keys.messages >= count
+        self.behind = read_ahead(tx, self._where, self.topic, index, count, backlog=not enough)
         index.let_go(tx.now_ms)
         limits = index.limits
         turns = tx.state.turns.get(self._where, _NO_TURNS)
@@ -81,6 +83,7 @@ class FairPick(Pick):
                 if gone := self._take_places(index, chosen):
                     self._give_back(round_, chosen, gone)
                 self.served = [*{*self.served, band}]
+        self._reads_on = enough and self.behind and not self._chosen
         if self.served and self.topic.type == "PRIORITY":
             self.turns = turns.after(self.topic, bands, self.served, retried=False, gave_way=None)
         if limits.of_leases:
@@ -250,6 +253,8 @@ class FairPick(Pick):
         limits, now_ms = self._index.limits, self.tx.now_ms
         self._round.apply(lambda number, taken: limits.count(number, taken, now_ms))
         self.look_ms = self._index.next_ms
+        if self._reads_on:  # for the next plan: what enters a ring before `apply` is lost
+            read_ahead(self.tx, self._where, self.topic, self._index, AHEAD_OF_POP)
         if self.blocked:  # the round has left behind what could not become a dead letter
             readers.drop_index(self.tx, self._where)
 

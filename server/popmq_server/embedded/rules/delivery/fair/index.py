@@ -1,11 +1,11 @@
 """FairIndex: the messages of one group in one topic that wait by fair key, and how far its queues have been read.
 
     poff ────────────── scanned ─────────── end of the queue
-         waits, or taken         not read yet: the next piece of reading.py
+         waits, or taken         not read yet: the next piece of reading.py. If that is much, its end is read first
 
 It is a cache of the store, in memory only: see the package. It holds at most MESSAGES_MAX messages of at most KEYS_MAX
-keys and labels, some 80 MiB. Beyond these no more is read: turns then go by the keys that have been read, and the next
-messages are read as others are taken.
+keys and labels, some 80 MiB. The backlog is read until nine tenths of these are used, and goes on as messages are
+taken. The last tenth is for what is sent meanwhile, so that a key which comes then has its turns.
 """
 
 import heapq
@@ -19,11 +19,11 @@ from popmq_server.embedded.rules.topics import readers
 from popmq_server.embedded.state.state import State
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.values.filters.filter import Filter
-from popmq_server.values.ids import GroupTopic
+from popmq_server.values.ids import GroupTopic, Taken
 from popmq_server.values.records import FairKeys, Group, Topic
 
-#: Messages that wait in memory (40 MiB), and their keys and labels (36 MiB).
-MESSAGES_MAX, KEYS_MAX = 2_000_000, 200_000
+#: Messages that wait in memory (40 MiB), and their keys and labels (36 MiB); one part in so many is for what is sent.
+MESSAGES_MAX, KEYS_MAX, FRESH_PART = 2_000_000, 200_000, 10
 #: Why a message is passed without a lease: names of counters in Stat.
 DROPPED, FILTERED = "dropped", "filtered"
 _SLOT_BITS = 32
@@ -38,6 +38,12 @@ class FairIndex:
         #: The next offset to read of each queue; the one that a place counts from.
         self.scanned: dict[int, int] = {}
         self.base: dict[int, int] = {}
+        #: Of queues whose end is read before `scanned` is there: the next offset to read at the end, and a bit for each
+        #: message that was added from there, in blocks as those of `taken`.
+        self.fresh_to: dict[int, int] = {}
+        self.fresh: dict[int, Taken] = {}
+        #: The queue of which a span was read last, in the backlog and at the ends.
+        self.last_read = [-1, -1]
         #: The next retry entry to read, and the number that its place counts from; None: none was read yet.
         self.retries_from = self.retries_base = 0
         #: Whether a piece left retry entries unread.
@@ -52,8 +58,36 @@ class FairIndex:
 
     @property
     def full(self) -> bool:
-        """Whether no more messages are read now."""
-        return self.keys.messages >= MESSAGES_MAX or self.keys.keys >= KEYS_MAX
+        """Whether no more of the backlog is read now."""
+        return self._holds(MESSAGES_MAX - MESSAGES_MAX // FRESH_PART, KEYS_MAX - KEYS_MAX // FRESH_PART)
+
+    @property
+    def full_of_fresh(self) -> bool:
+        """Whether nothing is read now, not even at the ends of the queues."""
+        return self._holds(MESSAGES_MAX, KEYS_MAX)
+
+    def _holds(self, messages: int, keys: int) -> bool:
+        return self.keys.messages >= messages or self.keys.keys >= keys
+
+    @property
+    def may_go(self) -> bool:
+        """Whether a key is in a ring."""
+        return any(self.keys.first[root] for root in self.keys.roots.values())
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any message was read."""
+        return self.scanned != self.base
+
+    def waiting_of(self, key: bytes, queue: int) -> int:
+        """How many messages of a key wait, of those that take turns with the messages of a queue."""
+        return self.keys.count[self.keys.slot(fair_keys.number_of(key), self.band_of(queue))]
+
+    def reach(self, queue: int, offset: int) -> None:
+        """Notes that a queue was read up to an offset; whether what was read at its end is behind that now."""
+        self.scanned[queue] = offset
+        if offset >= self.fresh_to.get(queue, offset + 1):
+            del self.fresh_to[queue], self.fresh[queue]
 
     def band_of(self, queue: int) -> int:
         """The number of the root under which messages of a queue wait: keys take turns within a priority."""
