@@ -6,6 +6,7 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 import click
@@ -89,11 +90,12 @@ def resolve(words: list[str]) -> tuple[click.Command, list[str]]:
 
 
 def commands_of(block: str) -> list[list[str]]:
-    """The words of each `popmq …` line of a console block."""
+    """The words of each `popmq …` line of a console block, up to where its output goes."""
     calls = [
         call.partition("#")[0].strip().removeprefix("$ ") for line in block.splitlines() for call in line.split("&&")
     ]
-    return [shlex.split(call)[1:] for call in calls if call.startswith("popmq ")]
+    words = [shlex.split(call)[1:] for call in calls if call.startswith("popmq ")]
+    return [list(takewhile(lambda word: word not in (">", ">>"), each)) for each in words]
 
 
 def inline_commands_of(page: Path) -> Iterator[list[str]]:

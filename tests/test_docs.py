@@ -139,7 +139,7 @@ def command_lines(path: pathlib.Path) -> list[list[str]]:
     return [words for block in blocks for words in commands_of(block)]
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if command_lines(path)], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [path for path in PAGES if command_lines(path)], ids=lambda path: path.name)
 def test_the_command_lines_of_a_document_are_understood(path: pathlib.Path) -> None:
     for words in command_lines(path):
         understand([word if pathlib.Path(word).suffix not in {".txt", ".jsonl"} else "-" for word in words])

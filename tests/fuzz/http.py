@@ -24,6 +24,8 @@ SENT = (
     b'{"topic": "orders", "messages": [{"body": "aGk=", "keys": ["k"], "properties": {"a": "b"}, "delayMs": "5"}], '
     b'"producer_id": "p", "requestNumber": 1}'
 )
+#: Chunks of one byte after those of SENT, as white space is in JSON.
+CHUNKS = 100
 #: Turns of the event loop after which a call has been answered.
 TURNS = 8
 
@@ -95,10 +97,13 @@ def requests() -> Iterator[Running]:
         begin = f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         whole = begin.encode() + b"content-length: %d\r\n\r\n" % len(SENT) + SENT
         chunked = begin.encode() + b"transfer-encoding: chunked\r\n\r\n%x\r\n" % len(SENT) + SENT + b"\r\n0\r\n\r\n"
+        # More chunks than one turn of the event loop takes.
+        pieces = b"".join(b"1\r\n%c\r\n" % byte for byte in SENT + b" " * CHUNKS)
+        tiny = begin.encode() + b"transfer-encoding: chunked\r\n\r\n" + pieces + b"0\r\n\r\n"
         read = f"GET /{SERVICE}/Peek?connect=v1&encoding=json&message=%7B%7D HTTP/1.1\r\nhost: [::1]\r\n\r\n".encode()
         page = f"OPTIONS {PATH} HTTP/1.1\r\nhost: localhost\r\norigin: https://shop.example\r\n\r\n".encode()
         head = f"HEAD {PATH} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
-        yield Running(run, [b"\x20" + seed for seed in (whole, chunked, read, page, head + read, whole + read)])
+        yield Running(run, [b"\x20" + seed for seed in (whole, chunked, tiny, read, page, head + read, whole + read)])
     loop.close()
 
 

@@ -86,6 +86,7 @@ class PopMQBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has no
     def __init__(self, app: Any, url: str = "popmq://", **given: Any) -> None:
         super().__init__(app, url=url, **given)
         self._local = threading.local()  # the count of the part of a chord that has ended
+        self._sizes: dict[str, int] = {}  # of the last chord: a size that is known does not change
 
     @property
     def client(self) -> popmq.Client:
@@ -226,6 +227,14 @@ class PopMQBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has no
     def _size_key(self, group_id: str) -> str:
         return f"{self.get_key_for_chord(group_id)}-size"
 
+    def _size(self, group_id: str) -> int | None:
+        """None: not all parts are sent."""
+        size = self._sizes.get(group_id)
+        if size is None and (found := self.get(self._size_key(group_id))) is not None:
+            size = int(found)
+            self._sizes = {group_id: size}
+        return size
+
     def on_chord_part_return(self, request: Any, state: str, result: Any, **given: Any) -> None:
         """Counts a part; the last one starts the body. A part that ends again, because its worker died, is no other."""
         if not request.group:
@@ -233,13 +242,13 @@ class PopMQBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has no
         place = identified(self.get_key_for_chord(request.group))
         part = identified(f"{place}-{request.id}-{request.group_index}")
         counted = self.client.send(COUNTS, popmq.Message(b"+", message_id=part, lite_topic=place))
-        size = self.get(self._size_key(request.group))
-        if size is None or counted.offset + 1 != int(size):
+        size = self._size(request.group)
+        if counted.offset + 1 != size:
             return
         if counted.duplicate and self.restore_group(request.group, cache=False) is None:
             return  # the body was started
         self._local.count = counted.offset + 1
-        request.chord["chord_size"] = int(size)
+        request.chord["chord_size"] = size
         super().on_chord_part_return(request, state, result, **given)
 
     def incr(self, key: str) -> int:

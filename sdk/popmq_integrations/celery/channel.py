@@ -127,9 +127,12 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         self.connection.declared.pop(queue, None)
         self._own.discard(queue)
         self.state.queue_bindings_delete(queue)
+        self._delete(group, NotFound)
+
+    def _delete(self, group: str, suppressed: type[PopMQError], timeout: float | None = None) -> None:
         for delete in (self.client.groups.delete, self.client.topics.delete):
-            with suppress(NotFound):
-                delete(group)
+            with suppress(suppressed):
+                delete(group, timeout=timeout)
 
     # ── Exchanges ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -295,7 +298,5 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                 self.basic_cancel(tag)
             self.basic_recover(requeue=True)
             for queue in self._own:
-                for delete in (self.client.groups.delete, self.client.topics.delete):
-                    with suppress(PopMQError):  # the broker forgets it by itself
-                        delete(names.topic_of_queue(queue), timeout=1.0)
+                self._delete(names.topic_of_queue(queue), PopMQError, timeout=1.0)  # or the broker forgets it by itself
         super().close()

@@ -6,7 +6,6 @@ from functools import cache
 
 #: What a topic may be named with. Other characters are written as `..` and two hexadecimal digits for each byte.
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]")
-_ESCAPED = re.compile(r"\.\.([0-9a-f]{2})")
 #: Ends the name of an exchange's topic. No queue has such a name: `ex` is not hexadecimal.
 _EXCHANGE = "..exchange"
 #: Of a queue that is not written into a topic of its own, but is bound to the exchange without a name.
@@ -17,18 +16,12 @@ _CLAUSE = re.compile(r"routing_key (?:(?:=|STARTSWITH) '(?:[^']|'')*'|IS NOT NUL
 
 
 def topic_of_queue(queue: str) -> str:
-    """The topic and the group of a queue: its name, if a topic may have it. Reversed by `queue_of_topic`."""
+    """The topic and the group of a queue: its name, if a topic may have it. No other queue has the same."""
     written = ""
     for character in queue:
         plain = _PLAIN.match(character) and not (character == "." and written.endswith("."))
         written += character if plain else "".join(f"..{byte:02x}" for byte in character.encode())
     return written
-
-
-def queue_of_topic(topic: str) -> str:
-    """The queue whose topic or group this is."""
-    raw = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), topic)
-    return raw.encode("latin-1").decode()
 
 
 def topic_of_exchange(exchange: str) -> str:

@@ -112,39 +112,30 @@ class Process:
         self.client.close()
 
 
-_lock = threading.Lock()
-_processes: dict[str, Process] = {}
-_before_fork: list[dict[str, Process]] = []  # kept: their ends are not for a child
+#: By process id, and by settings: a forked child has those of its parent, which are not for it.
+_processes: dict[tuple[int, str], Process] = {}
 
 
 def process_of(connection: dict[str, Any], options: Options) -> Process:
     """The one of these settings. Raises InvalidField."""
-    name = repr((sorted(connection.items()), options))
-    with _lock:
-        if name not in _processes:
-            _processes[name] = Process(connection, options)
-        return _processes[name]
+    name = os.getpid(), repr((sorted(connection.items()), options))
+    found = _processes.get(name)
+    if found is None:
+        # No lock: a child that was forked while another thread held it would wait forever.
+        made = Process(connection, options)
+        found = _processes.setdefault(name, made)
+        if found is not made:
+            made.close()
+    return found
 
 
 def close_all() -> None:
-    """Closes all clients; the next call of a backend makes new ones."""
-    global _processes
-    with _lock:
-        ended, _processes = _processes, {}
-    for process in ended.values():
-        process.close()
+    """Closes all clients of this process; the next call of a backend makes new ones."""
+    for name in [name for name in list(_processes) if name[0] == os.getpid()]:
+        _processes.pop(name).close()
 
 
 @receiver(setting_changed)  # type: ignore[untyped-decorator]  # Django has no types
 def _settings_changed(*, setting: str, **_: Any) -> None:
     if setting in ("TASKS", "DATABASES"):
         close_all()
-
-
-def _after_fork() -> None:
-    global _processes, _lock
-    _before_fork.append(_processes)
-    _processes, _lock = {}, threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -98,6 +98,27 @@ def test_results_expire(popmq_broker: Broker, popmq_clock: FakeClock, app: Celer
     assert app.AsyncResult("t1").state == states.PENDING
 
 
+def test_parts_of_a_chord_ask_for_its_size_until_it_is_known(
+    backend: PopMQBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    get = PopMQBackend.get
+
+    def noted(self: PopMQBackend, key: str) -> bytes | None:
+        asked.append(key)
+        return get(self, key)
+
+    monkeypatch.setattr(PopMQBackend, "get", noted)
+    so_far = []
+    for index in range(4):
+        if index == 1:
+            backend.set_chord_size("g1", 9)
+        context = Context({"id": f"t{index}", "group": "g1", "group_index": index, "chord": {}})
+        backend.on_chord_part_return(context, states.SUCCESS, index)
+        so_far.append(len(asked))
+    assert so_far == [1, 2, 2, 2]
+
+
 def test_each_part_of_a_chord_counts_once_also_if_it_ends_twice(
     app: Celery, backend: PopMQBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,7 @@
 """How queues and bindings are written as names of topics and as filters."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,8 @@ from popmq_integrations.celery import names
 
 @given(st.text(max_size=20) | st.text("..ab2f_-", max_size=12))
 def test_the_name_of_a_queue_is_read_back_from_its_topic(queue: str) -> None:
-    assert names.queue_of_topic(names.topic_of_queue(queue)) == queue
+    raw = re.sub(r"\.\.([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), names.topic_of_queue(queue))
+    assert raw.encode("latin-1").decode() == queue
 
 
 @given(st.text(max_size=20) | st.text("..exchange2f", max_size=14), st.text(max_size=20))
