@@ -24,15 +24,15 @@ IS_THERE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'popmq_o
 _NAME = "FROM popmq_outbox WHERE id > 'name ' AND id < 'name!'"
 NAME = f"SELECT substr(id, 6) {_NAME}"
 NEW_NAME = f"INSERT INTO popmq_outbox SELECT 'name ' || lower(hex(randomblob(8))) WHERE NOT EXISTS (SELECT 1 {_NAME})"
-#: On connections of the outbox: 100 ms for a user's COMMIT; nothing for a user's transaction.
+#: On connections of the outbox: 100 ms for a COMMIT, or for what another outbox does; nothing for a user's transaction.
 WAIT, DO_NOT_WAIT = "PRAGMA busy_timeout = 100", "PRAGMA busy_timeout = 0"
 
 
 def prepare() -> Steps[None]:
-    """Makes the table and the name. If a transaction has the lock, it may be the user's, where `here` makes them."""
+    """Makes the table and the name. If a transaction keeps the lock, it may be the user's, where `here` makes them."""
     if (yield IS_THERE) and (yield NAME):
         return
-    yield DO_NOT_WAIT
+    yield WAIT
     try:
         yield TABLE
         yield NEW_NAME
