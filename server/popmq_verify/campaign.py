@@ -181,7 +181,7 @@ def loaded(
 
 
 def prepare(broker: BrokerProcess, keep_ms: int = 0) -> None:
-    """Three topics, of which one is FIFO, and two groups: one has few attempts, and both have a short backoff."""
+    """Three topics, of which one is FIFO, and two groups that read them: one has few attempts, both a short backoff."""
     with Stubs(broker.endpoint) as stubs:
         retention = pb.Retention(keep_ms=keep_ms)
         for topic in TOPICS:
@@ -196,6 +196,8 @@ def prepare(broker: BrokerProcess, keep_ms: int = 0) -> None:
                 invisible_ms=2000,
             )
             stubs.admin.CreateGroup(pb.CreateGroupRequest(group=settings))
+            for topic in TOPICS:  # from its first pop on, retention keeps messages for a group
+                stubs.broker.Pop(pb.PopRequest(topic=topic, group=group))
 
 
 def figures(facts: Facts, survey: Survey) -> Counter[str]:
