@@ -18,9 +18,11 @@ settings.register_profile("short", deadline=None, derandomize=True, suppress_hea
 settings.register_profile("whole", deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 settings.load_profile("whole" if WHOLE else "short")
 
-# A shell starts background jobs with SIGINT ignored, and child processes inherit that; tests send SIGINT to theirs.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell starts background jobs with SIGINT and SIGQUIT ignored, nohup its program with SIGHUP, and child processes
+# inherit that; tests send these signals to theirs.
+for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 #: `make setup-core` installs no Spark. Tests that need it are left out there, and every run says so. They have the

@@ -214,6 +214,7 @@ BROKEN = """
 import pathlib, sys
 from popmq_server.__main__ import main
 from popmq_server.embedded.store import lmdb
+from popmq_server.embedded.store.journal.file import Journal
 
 commit = lmdb.Transaction.commit
 
@@ -223,15 +224,22 @@ def fail(self):
         raise lmdb.DiskFault("Input/output error")
     commit(self)
 
+def append(*_):
+    if pathlib.Path(sys.argv[1]).exists():
+        raise lmdb.DiskFault("Input/output error")
+    return write(*_)
+
 lmdb.Transaction.commit = fail
+write, Journal.append = Journal.append, append
 sys.exit(main(sys.argv[2:]))
 """
 
 
-def test_a_failed_commit_ends_the_process_with_74_and_answered_calls_survive(tmp_path: Path) -> None:
+@pytest.mark.parametrize("journal", ["on", "off"])
+def test_a_failed_commit_ends_the_process_with_74_and_answered_calls_survive(tmp_path: Path, journal: str) -> None:
     """A disk that fails though it has room is not trusted again; every call gets an answer."""
     broken, data = tmp_path / "broken", tmp_path / "data"
-    with BrokerProcess(data, program=[sys.executable, "-c", BROKEN, str(broken)]) as process:
+    with BrokerProcess(data, "--journal", journal, program=[sys.executable, "-c", BROKEN, str(broken)]) as process:
         with Stubs(process.endpoint) as stubs:
             stubs.create_topic(queues=1)
             stubs.create_group()
