@@ -251,7 +251,9 @@ class Stories:
     def _touched(self, delivery: Delivery, touch: Touch) -> Event:
         """An ack or a change; of a change the answer tells when it happened."""
         from_ms = max(delivery.popped_ms, self._ms(touch.operation.called_ns) - CLOCKS_MS)
-        to_ms = self._ms(touch.operation.returned_ns) + CLOCKS_MS if touch.code is not None else NEVER_MS
+        # After a power cut the broker's clock is moved on by hours: it may be ahead of those of its clients.
+        answered_ms = max(from_ms, self._ms(touch.operation.returned_ns) + CLOCKS_MS)
+        to_ms = answered_ms if touch.code is not None else NEVER_MS
         kind = "snooze" if touch.uncounted else touch.kind
         if touch.code == pb.HANDLE_LAPSED:
             return Event("lapsed", delivery.handle, from_ms, to_ms)

@@ -78,6 +78,13 @@ def test_a_message_that_is_acked_fits(told: Told) -> None:
     assert told.problems() == []
 
 
+def test_an_ack_fits_where_the_brokers_clock_was_moved_on(told: Told) -> None:
+    told.pop(1, "h1")
+    told.pop(5, "h2", attempt=2, popped_s=3600)
+    told.ack(5.5, "h2")
+    assert told.problems() == []
+
+
 def test_each_way_back_to_the_group_fits(told: Told) -> None:
     told.pop(1, "h1")
     told.change(1.1, "h1", "extend", 3000)
