@@ -53,13 +53,13 @@ def no_byte_left(folder: Path, flags: Sequence[str], figures: dict[str, int]) ->
     ballast = folder / "ballast"
 
     def fill(stubs: Stubs) -> None:
-        _take_all(ballast)
+        take_all(ballast)
         _until(lambda: _send(stubs, ["probe"]), True)
 
     return _judged(BrokerProcess(folder / "data", *flags), fill, lambda _: ballast.unlink(), "disk", figures)
 
 
-def _take_all(ballast: Path) -> None:
+def take_all(ballast: Path) -> None:
     """Takes all room of a file system for a file. btrfs gives less than it says is free, and never all in one piece."""
     free = os.statvfs(ballast.parent)
     piece, at = free.f_bavail * free.f_bsize, 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from popmq_server.embedded.fsck.check import check_folder
-from popmq_verify import campaign, powercut
+from popmq_verify import campaign, full, powercut
 from popmq_verify.judging import sealed
 from popmq_verify.judging.checker import Finding, check
 from popmq_verify.judging.facts import Facts, Survey
@@ -129,6 +129,30 @@ def slow_disk(plan: Plan) -> Iterator[Seen]:
     yield from _of("slow disk", 1, verdict)
 
 
+def full_disk(plan: Plan) -> Iterator[Seen]:
+    """The file system of the data has no free byte, again and again. Nothing where this user may not mount one."""
+    chance = random.Random(plan.seed)
+    with full.small_disk(plan.folder / "data") as why:
+        if why:
+            return
+        broker = BrokerProcess(plan.folder / "data")
+        ballast = broker.data / "ballast"
+
+        def act() -> Counter[str]:
+            count: Counter[str] = Counter()
+            until = time.monotonic() + plan.seconds
+            while time.monotonic() < until:
+                full.take_all(ballast)
+                time.sleep(chance.uniform(0.5, 4))
+                ballast.unlink()
+                count["full"] += 1
+                time.sleep(chance.uniform(0.5, 2))
+            return count
+
+        verdict = campaign.observed(broker, plan.seed, act, others=OTHERS)
+        yield from _of("full disk", verdict.figures["full"], verdict)
+
+
 def failing_syncs(plan: Plan) -> Iterator[Seen]:
     """A sync fails with EIO, the broker ends, and is started again."""
     broker, chance = _shimmed(plan), random.Random(plan.seed)
@@ -225,6 +249,7 @@ FAULTS: dict[str, Callable[[Plan], Iterator[Seen]]] = {
         pauses,
         clock_steps,
         slow_disk,
+        full_disk,
         failing_syncs,
         resets,
         mute_connections,

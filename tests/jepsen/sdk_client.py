@@ -3,7 +3,8 @@
     python -m tests.jepsen.sdk_client ENDPOINT FOLDER NAME SEED
 
 An operation lasts from the call of the SDK to its return, whatever number of tries that took. Of a pop that took longer
-than a lease, an earlier try may have leased other messages: it is recorded a second time, as a call without an answer.
+than a lease, earlier tries may have leased messages that came back: for each lease that there was time for it is
+recorded once more, as a call without an answer.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from popmq_verify.load.history import Recorder
 
 LEASES_S = (1.0, 2.5)
 TIMEOUT_S = 4.0
+#: Leases that one call can outlast.
+TRIES = round(TIMEOUT_S / min(LEASES_S)) + 1
 
 
 class SdkClient:
@@ -32,7 +35,8 @@ class SdkClient:
         self.name, self.stop = name, folder / "stop"
         self.random = random.Random(f"{seed}/{name}")
         self.client = popmq.Client(endpoint)
-        self.recorder, self.tries = Recorder(folder, name), Recorder(folder, f"{name}-tries")
+        self.recorder = Recorder(folder, name)
+        self.tries = [Recorder(folder, f"{name}-try-{number}") for number in range(TRIES)]
         self.number = 0
 
     def send(self) -> None:
@@ -57,7 +61,8 @@ class SdkClient:
         lease_s, began = self.random.choice(LEASES_S), time.monotonic()
         asked = {"topic": topic, "group": group, "attempt_id": ""}
         self.recorder.called("pop", **asked)
-        self.tries.called("pop", **asked)
+        for one in self.tries:
+            one.called("pop", **asked)
         try:
             found = self.client.pop(topic, group, self.random.choice((1, 8, 64)), invisible=lease_s, timeout=TIMEOUT_S)
         except errors.PopMQError as error:
@@ -65,7 +70,9 @@ class SdkClient:
             found = []
         else:
             self.recorder.returned("ok", **_told(found, lease_s))
-        self.tries.returned("unknown" if time.monotonic() - began > min(LEASES_S) else "refused")
+        leases = (time.monotonic() - began) / min(LEASES_S)
+        for number, one in enumerate(self.tries):
+            one.returned("unknown" if leases > number + 1 else "refused")
         if found:
             self._end(group, found)
 
@@ -128,8 +135,8 @@ class SdkClient:
                 self.send()
             else:
                 self.pop()
-        self.recorder.close()
-        self.tries.close()
+        for one in (self.recorder, *self.tries):
+            one.close()
         self.client.close()
 
 

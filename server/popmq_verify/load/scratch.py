@@ -18,7 +18,12 @@ from popmq_verify.load.history import History
 from popmq_verify.load.stubs import Stubs
 
 MESSAGES = 20
-RETRYABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+#: Statuses after which a call is repeated. RESOURCE_EXHAUSTED: the disk of a campaign is full for a while.
+RETRYABLE = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+)
 
 
 class Caller(Protocol):
