@@ -31,6 +31,7 @@ def test_a_group_whose_filter_is_refused_is_said_to_be_there_without_it(run: Cli
     assert client.groups.get("readers").name == "readers"
 
 
+@pytest.mark.usefixtures("client")
 def test_a_confirmation_counts_one_in_the_singular(run: Cli) -> None:
     assert run("topic", "create", "logs", "--queues", "1").err == "topic logs: 1 queue\n"
     assert run("group", "create", "readers", "--max-attempts", "1").err == "group readers: at most 1 attempt\n"
