@@ -196,6 +196,16 @@ def test_a_lease_that_ends_before_its_extension_is_found(story: Story) -> None:
     assert story.claims() == {"overlap"}
 
 
+def test_an_unanswered_extend_may_have_happened_until_its_caller_gave_up(story: Story) -> None:
+    story.pop("m", 1, "h1")
+    story.step("change", {"group": "g", "changes": [["h1", "extend", 1000, False]]}, None, after_s=0.1)
+    story.operations[-1].returned_ns += 5 * SECOND
+    for _ in range(5):
+        story.step("token", {}, {})  # the broker answers others
+    story.ack("h1")
+    assert story.findings() == []
+
+
 def test_a_release_that_comes_back_before_its_delay_is_found(story: Story) -> None:
     story.pop("m", 1, "h1")
     story.change("h1", "release", [0, int(story.now_s * 1000) + 3000, False], ms=2900)

@@ -83,11 +83,15 @@ class Delivery:
         for touch in self.touches:
             if touch is but or not touch.possible or touch.operation.called_ns > during.returned_ns:
                 continue
-            if touch.kind == "extend":
-                called_ms = (touch.operation.called_ns + wall_minus_monotonic_ns) / 1e6
-                deadline = touch.visible_ms if touch.done else called_ms + touch.asked_ms
-                certain = touch.done and touch.operation.returned_ns <= during.called_ns
-                possible = [deadline] if certain else [*possible, deadline]
+            if touch.kind != "extend":
+                continue
+            if not touch.done:  # it was done at some time until its caller gave up, or never
+                times_ns = touch.operation.called_ns, touch.operation.returned_ns
+                possible += [(ns + wall_minus_monotonic_ns) / 1e6 + touch.asked_ms for ns in times_ns]
+            elif touch.operation.returned_ns <= during.called_ns:
+                possible = [touch.visible_ms]
+            else:
+                possible.append(touch.visible_ms)
         return possible
 
 
