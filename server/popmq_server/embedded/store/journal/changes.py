@@ -134,6 +134,10 @@ class JournaledTransaction(Transaction):
         del self._recorded[recorded:]  # the put of the moved row
         self._record(name, before, after, MOVE)
 
+    def changes_bytes(self) -> int:
+        """The length of `changes`, without making them: those of a large batch are not needed."""
+        return sum(map(len, self._recorded))
+
     def changes(self) -> bytes:
         """The changes so far."""
         return b"".join(self._recorded)

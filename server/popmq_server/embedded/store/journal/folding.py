@@ -114,10 +114,10 @@ class Folding:
 
     def _commit(self, tx: JournaledTransaction) -> None:
         """Commits a batch: by a record of the journal, or with a fold. Raises MapFull, DiskFault, CommitFailed."""
-        changes = tx.changes()
-        taken = self._taken + tx.writes * self._page_bytes + len(changes)
-        if taken <= self.room and self._takes(len(changes)):
-            self._append(tx, changes)
+        size = tx.changes_bytes()
+        taken = self._taken + tx.writes * self._page_bytes + size
+        if taken <= self.room and self._takes(size):
+            self._append(tx, tx.changes())
             self._taken = taken
             return
         self._expect_here()
