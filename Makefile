@@ -79,7 +79,7 @@ test: check ## what must be true before a merge: every quick test, one of each s
 test-all: check .venv/demo ## all tests that need nothing but Python (20 minutes); their times stay in build/tests.xml
 	@echo "test-all: all tests, campaigns in their short form"
 	@$(BIN)/pytest -q $(TWO) --junitxml build/tests.xml -m "not spark and not polyglot and not interop and not spec and not browser and not image and not helm"
-	@POPMQ_JOURNAL=off $(BIN)/pytest -q $(TWO) -m "$(QUICK)" tests/engine tests/wire
+	@POPMQ_JOURNAL=off $(BIN)/pytest -q $(TWO) -m "$(QUICK)" --ignore tests/wire/workers tests/engine tests/wire
 	@$(BIN)/pytest -q -m spark tests/spark
 
 test-wide: setup ## what needs more: other languages, official clients, the other transport, the oldest dependencies
