@@ -177,7 +177,7 @@ class End(asyncio.Transport):
 
     def read(self, piece: bytes) -> None:
         """The protocol gets bytes, unless it has paused."""
-        if self.gone:
+        if self.gone or self.protocol is None:  # the port was closed before it was accepted
             return
         if self._paused:
             self._waiting.append(piece)
