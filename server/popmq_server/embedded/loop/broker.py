@@ -435,8 +435,6 @@ class EmbeddedEngine(InPieces):
         """Lets the writer drain, then closes the store and unlocks the folder."""
         self.close_waits()
         self._unsubscribe()
-        with contextlib.suppress(Refused):  # its answer comes behind those whose callers have left: `_unheard`
-            await self.run(StoreState())
         await asyncio.to_thread(self._writer.stop)
         self._core.close()
 
