@@ -119,9 +119,7 @@ class World:
         self._stopped()
         self.loop.over = True
         history = History(sorted(self.operations, key=lambda one: one.called_ns), seams.WALL_NS)
-        # What the last batch of a broker leased to a caller that leaves comes back when the lease is over.
-        ended = any(self.counts[fault] for fault in ("kill", "stop", "sick_disk"))
-        lapsed = ended or self.longest_ns >= SHORTEST_LEASE_MS * MS
+        lapsed = self.counts["kill"] or self.counts["sick_disk"] or self.longest_ns >= SHORTEST_LEASE_MS * MS
         popped = None if lapsed else self.popped
         self.findings += judging.judged(
             history, survey, self.troubles, self.muted, self.folder, popped, patient=self.quiet

@@ -21,14 +21,19 @@ from tests.engine.traffic.traffic import group
 COUNT = 1_200
 
 
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[EmbeddedEngine]:
+async def filled(options: Options, clock: FakeClock) -> EmbeddedEngine:
     """With COUNT messages for group g."""
-    broker = EmbeddedEngine(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock(), Metrics())
+    broker = EmbeddedEngine(options, clock, Metrics())
     await broker.execute(ask.CreateTopic("t", 1, False, HOUR))
     await broker.execute(group("g", 17))
     await broker.pop(ask.Pop("t", "g"), 0)
     await broker.execute(sending(*map(str, range(COUNT))))
+    return broker
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[EmbeddedEngine]:
+    broker = await filled(Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock())
     yield broker
     await broker.close()
 
@@ -49,6 +54,22 @@ async def test_all_that_a_pop_leased_is_back_when_its_caller_has_left(broker: Em
     await broker.ask(queries.Groups("t", "g"))  # answered after the pop
     found = await numbers(broker)
     assert (found.in_flight, found.retry) == (0, COUNT)
+
+
+@pytest.mark.parametrize("count", [1, COUNT])
+async def test_what_the_last_batch_before_a_stop_leased_to_a_caller_that_left_is_back_after_the_start(
+    tmp_path: Path, count: int
+) -> None:
+    options, clock = Options(tmp_path / "data", max_size=1 << 28, sync="none"), FakeClock()
+    broker = await filled(options, clock)
+    popping = asyncio.create_task(broker.pop(ask.Pop("t", "g", max_messages=count), 0))
+    await asyncio.sleep(0)
+    popping.cancel()
+    await broker.close()
+    broker = EmbeddedEngine(options, clock, Metrics())
+    found = await numbers(broker)
+    await broker.close()
+    assert (found.in_flight, found.retry) == (0, count)
 
 
 @pytest.mark.parametrize("turns", range(1, 8))

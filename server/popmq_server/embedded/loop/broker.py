@@ -72,7 +72,7 @@ from popmq_server.embedded.writer.admitted import Admitted
 from popmq_server.embedded.writer.batch import READS, Committed, answer_bytes, numbers_of
 from popmq_server.embedded.writer.core import BY_CORE, BY_WRITER, Core
 from popmq_server.embedded.writer.writer import Writer
-from popmq_server.errors import Refused, client_not_found
+from popmq_server.errors import Later, Refused, client_not_found
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options, Unnamed
 from popmq_server.values.handles import read_transaction
@@ -303,7 +303,8 @@ class EmbeddedEngine(InPieces):
         """
         if isinstance(result, Leased) and isinstance(command, Pop):
             if result.rows and command.token is None and (command.release_if_gone or not command.attempt_id):
-                self._submit(_release_of(command, result)).cancel()  # it has no caller either: `_answer` finishes it
+                release = _release_of(command, result)
+                self.carry_on(release, [Later()] * len(release.changes))
         elif isinstance(command, ChangeInvisibleTime | SendBack) and any_later(result):
             self.carry_on(command, cast(list[object], result))
 
@@ -435,6 +436,10 @@ class EmbeddedEngine(InPieces):
         """Lets the writer drain, then closes the store and unlocks the folder."""
         self.close_waits()
         self._unsubscribe()
+        with contextlib.suppress(Refused):  # answered behind all that callers left behind: `_unheard` saw it then
+            await self._submit(StoreState())
+        while self._carried_on:
+            await asyncio.wait(self._carried_on)
         await asyncio.to_thread(self._writer.stop)
         self._core.close()
 

@@ -99,7 +99,7 @@ class InPieces(ABC):
 
     def __init__(self, store: Store) -> None:
         self._aside = Aside(store, self)
-        #: Changes and send-backs of more than one commit; they go on when their callers leave.
+        #: What goes on without its caller: changes and send-backs of more than one commit, and releases.
         self._carried_on: set[asyncio.Task[object]] = set()
 
     @abstractmethod
