@@ -16,6 +16,8 @@ from tests.engine.work import calls
 POP_MAX, ACK_MAX = 11, 6.4
 #: Calls for each further command of one message in a commit batch: they are run as one (coalescing.py).
 SENDS_MAX, POPS_MAX, ACKS_MAX = 24, 40, 40
+#: The same with request numbers, which are looked up and remembered; a Settle acks a message and sends one.
+NUMBERED_MAX, SETTLES_MAX = 54, 86
 #: The same for acks of one message of different CheckPoints.
 ACKS_APART_MAX = 310
 
@@ -84,3 +86,14 @@ def test_a_further_send_of_one_message_in_a_commit_is_within_its_budget(rig: Rig
     rig.topic()
     sends = [sending(text) for text in numbered("m", 60)]
     assert each(lambda count: rig.run(*sends[:count]), 20, 60) <= SENDS_MAX
+
+
+def test_a_further_numbered_send_and_a_further_settle_of_one_message_in_a_commit_is_within_its_budget(
+    full: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "RECENT_MAX", 4096)
+    sends = iter([sending("m", producer=f"p{number}", number=1) for number in range(90)])
+    assert each(lambda count: full.run(*itertools.islice(sends, count)), 20, 60) <= NUMBERED_MAX
+    acks = map(acking, full.run(*[ask.Pop("t", "g", (), 1)] * 90))
+    settles = iter([ask.Settle("g", ack.handles, (), (sending("m"),), ack.handles[0], 1) for ack in acks])
+    assert each(lambda count: full.run(*itertools.islice(settles, count)), 20, 60) <= SETTLES_MAX

@@ -1,4 +1,4 @@
-"""Sends and equal pops of one message, and acks, of one commit batch are run as one: callers see no difference."""
+"""Sends, Settles and equal pops of one message, and acks, of one commit batch run as one: callers see no difference."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from popmq_server.contract import commands as ask
 from popmq_server.embedded.rules.delivery import lease, pop
-from popmq_server.embedded.rules.sending import send
+from popmq_server.embedded.rules.sending import send, settle
 from popmq_server.embedded.rules.topics import topic
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.writer.coalescing import TOGETHER_MAX
@@ -170,6 +170,90 @@ def test_commands_run_one_by_one_when_running_them_as_one_fails_after_a_write(
     monkeypatch.undo()
     assert (full.numbers().acked, len(full.pop(32))) == (2, 10)
     assert full.findings() == []
+
+
+def settling(row: Delivery, text: str, producer: str = "", number: int = 0, **other: Any) -> ask.Settle:
+    """Acks a delivery of topic t and sends one message to topic u."""
+    send = sending(text, topic="u")
+    return replace(ask.Settle("g", (row.handle,), (), (send,), producer, number), **other)
+
+
+@pytest.fixture
+def chained(full: Rig) -> Rig:
+    full.do(ask.CreateTopic("u", 2, False, HOUR))
+    return full
+
+
+@pytest.mark.parametrize("producer", ["", "p"])
+def test_settles_of_a_batch_have_the_outcome_that_they_would_have_one_by_one(
+    chained: Rig, monkeypatch: pytest.MonkeyPatch, producer: str
+) -> None:
+    rows = taken(chained, *[ONE] * 6)
+    settles = [settling(row, row.body, producer, number + 1) for number, row in enumerate(rows)]
+    alone = [chained.do(each) for each in settles[:2]]
+    monkeypatch.setattr(settle, "settle", None)  # run one by one, they would fail
+    together = chained.run(*settles[2:])
+    monkeypatch.undo()
+    assert [(answer.sent[0].queue, answer.sent[0].first) for answer in alone + together] == [
+        (number % 2, number // 2) for number in range(6)
+    ]
+    assert {answer.duplicate for answer in together} == {False}
+    assert {tuple(answer.topics.items()) for answer in together} == {(("t", 1),)}
+    chained.restart()
+    assert (chained.numbers().in_flight, chained.numbers().acked) == (0, 6)
+    if producer:
+        assert [answer.sent for answer in chained.run(*settles)] == [
+            (answer.sent[0]._replace(duplicate=True),) for answer in alone + together
+        ]
+    chained.group("h")
+    assert sorted(bodies(chained.pop(9, topic="u", group="h"))) == bodies(rows)
+    assert chained.findings() == []
+
+
+def test_settles_beside_one_that_is_refused_or_repeated_take_effect(chained: Rig) -> None:
+    rows = taken(chained, *[ONE] * 6)
+    chained.do(settling(rows[0], "first", "p", 1))
+    batch = [
+        settling(rows[0], "first", "p", 1),
+        settling(rows[1], "second", "p", 2),
+        settling(rows[1], "twice", "p", 3),
+        settling(rows[2], "third", "p", 4),
+        settling(rows[2], "third", "p", 4),
+        settling(rows[3], "to nobody", sends=(sending("x", topic="none"),)),
+        settling(rows[3], "fourth"),
+        settling(rows[4], "as DELAY", sends=(replace(sending("x", topic="u"), types=frozenset(("DELAY",))),)),
+    ]
+    answers = [refusal(one) if isinstance(one, Refused) else one.duplicate for one in chained.run(*batch)]
+    assert answers == [True, False, "HANDLE_LAPSED", False, True, "TOPIC_NOT_FOUND", False, "INVALID_FIELD"]
+    assert (chained.numbers().in_flight, chained.numbers().acked) == (2, 4)
+    assert chained.findings() == []
+
+
+def test_a_settle_is_not_moved_over_a_command_before_it(chained: Rig) -> None:
+    first, second = taken(chained, ONE, ONE)
+    release = ask.ChangeInvisibleTime("g", (ask.Change(second.handle, "release"),))
+    one, _, two = chained.run(settling(first, "one"), release, settling(second, "two"))
+    assert (one.duplicate, refusal(two)) == (False, "HANDLE_LAPSED")
+
+
+def test_numbered_sends_of_a_batch_are_run_as_one_and_each_number_is_remembered(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.do(ask.CreateTopic("t", 3, False, MINUTE))
+    batch = [sending(text, producer="p", number=number) for number, text in enumerate(numbered("m", 6), start=1)]
+    monkeypatch.setattr(send, "send", None)  # run one by one, they would fail
+    first = rig.run(*batch)
+    monkeypatch.undo()
+    assert len({(answer.queue, answer.first) for answer in first}) == 6
+    rig.restart()
+    assert rig.run(*batch) == [answer._replace(duplicate=True) for answer in first]
+    answers = rig.run(sending("new", producer="p", number=7), replace(batch[0], topic="none"), batch[1])
+    assert [refusal(one) if isinstance(one, Refused) else one.duplicate for one in answers] == [
+        False,
+        "TOPIC_NOT_FOUND",
+        True,
+    ]
+    assert rig.findings() == []
 
 
 def places(rig: Rig, commands: list[ask.Send]) -> list[Any]:

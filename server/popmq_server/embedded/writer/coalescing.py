@@ -3,23 +3,25 @@
     Send · Send · Send, to one topic, of one message each   ──▶  one append for each queue
     Pop · Pop · Pop, equal, of one message each             ──▶  one Pop of three, one CheckPoint, a message for each
     Ack · Ack · Ack, of one group, in a row                 ──▶  one look-up and one change for each CheckPoint
+    Settle · Settle, in a row, acks with one message each   ──▶  both of the first and the last line
 
 Callers see no difference: a message gets the queue and the offset that it would get alone, each has its own handle, and
 a change of one member of a CheckPoint does not affect the others. These commands are not combined: sends that need
-more than an append (send.send_all), pops with a token, an attempt id or a session, pops of FIFO and LITE topics,
-commands while the store has no room for the combined one, acks with results, and acks of which one is refused. A Pop
-that gets no message from the combined one runs again by itself.
+more than an append (send.send_all) or repeat a request number, pops with a token, an attempt id or a session, pops of
+FIFO and LITE topics, commands while the store has no room for the combined one, acks with results, and acks of which
+one is refused. A Pop that gets no message from the combined one runs again by itself.
 """
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import cast
 
-from popmq_server.contract.commands import Ack, Pop, Send
+from popmq_server.contract.commands import Ack, Pop, Send, Settle
 from popmq_server.contract.commands.messages import Entries
+from popmq_server.contract.operations import Operation
 from popmq_server.embedded.invariants.broken import BrokenInvariant
 from popmq_server.embedded.rules.delivery import lease, pop
-from popmq_server.embedded.rules.sending import send
+from popmq_server.embedded.rules.sending import dedup, send, settle
 from popmq_server.embedded.rules.topics import registry
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.writer.batch import ANSWER_BYTES_MAX, Batch, Poisoned, answer_bytes, must_wait, refusal_of
@@ -45,14 +47,13 @@ class Alike:
         sends: dict[str, tuple[frozenset[str], list[int]]] = {}
         for index in order:
             command = self._batch.commands[index]
-            if isinstance(command, Ack) and command.handles and not command.results:
-                key = command.group, type(command.handles[0])
+            if (key := _acks_only(command)) is not None:
                 if acks[0] != key:
                     acks = key, []
                 self._lists[index] = acks[1]
             else:
                 acks = None, []  # a command between two acks may change the result of the second
-                if isinstance(command, Send) and len(command.entries) == 1 and not command.producer_id:
+                if isinstance(command, Send) and len(command.entries) == 1:
                     if command.topic not in sends or sends[command.topic][0] != command.types:
                         sends[command.topic] = command.types, []
                     self._lists[index] = sends[command.topic][1]
@@ -88,21 +89,40 @@ class Alike:
         return index in self._done
 
 
+def _acks_only(command: Operation[object]) -> Hashable:
+    """What an Ack, or a Settle that acks and sends one message, has in common with those that may run with it."""
+    if isinstance(command, Ack) and command.handles and not command.results:
+        return command.group, type(command.handles[0])
+    if not isinstance(command, Settle) or command.changes or command.results or not command.handles:
+        return None
+    plain = len(command.sends) == 1 and command.messages == 1
+    return (command.group, command.sends[0].topic, command.sends[0].types) if plain else None
+
+
 def _is_plain(command: Pop) -> bool:
     """Whether a pop asks for one message, and for nothing that belongs to its caller alone."""
     own = command.token is not None or command.attempt_id or command.session or command.lite is not None
     return command.max_messages == 1 and not own
 
 
+def _whole(sends: list[Send]) -> Send:
+    """One send of all messages of these sends to one topic."""
+    entries = cast(Entries, tuple([send.entries[0] for send in sends]))
+    bytes_ = sum([send.bytes for send in sends])
+    return replace(sends[0], entries=entries, bytes=bytes_, producer_id="", request_number=0)
+
+
 def _send(tx: Tx, batch: Batch, indexes: list[int]) -> set[int]:
-    """Runs sends of one message as one, if all of them are plain."""
+    """Runs sends of one message as one, if all of them are plain and none repeats a request number."""
     commands = cast(list[Send], [batch.commands[index] for index in indexes])
-    entries = cast(Entries, tuple([command.entries[0] for command in commands]))
-    whole = replace(commands[0], entries=entries, bytes=sum([command.bytes for command in commands]))
-    if refusal_of(tx, whole):
+    keys, whole = [dedup.key_of(command) for command in commands], _whole(commands)
+    topic = registry.topic(tx, whole.topic)
+    if topic is None or refusal_of(tx, whole) or not dedup.all_new(tx, keys):
         return set()
     sent = send.send_all(tx, whole)
-    for index, answer in zip(indexes, sent, strict=False):
+    for index, key, answer in zip(indexes, keys, sent, strict=False):
+        if key:
+            dedup.remember(tx, key, topic, 1, answer)
         batch.results[index] = answer
     return set(indexes[: len(sent)])
 
@@ -136,4 +156,16 @@ def _ack(tx: Tx, batch: Batch, indexes: list[int]) -> set[int]:
     return set(indexes)
 
 
-_RUN = {Send: _send, Pop: _pop, Ack: _ack}
+def _settle(tx: Tx, batch: Batch, indexes: list[int]) -> set[int]:
+    """Runs Settles of one message as one, if all of them are good and plain."""
+    commands = cast(list[Settle], [batch.commands[index] for index in indexes])
+    whole = _whole([command.sends[0] for command in commands])
+    settled = None if refusal_of(tx, whole) else settle.settle_all(tx, commands, whole)
+    if settled is None:
+        return set()
+    for index, answer in zip(indexes, settled, strict=True):
+        batch.results[index] = answer
+    return set(indexes)
+
+
+_RUN = {Send: _send, Pop: _pop, Ack: _ack, Settle: _settle}

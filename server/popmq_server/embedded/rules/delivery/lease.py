@@ -20,7 +20,7 @@ See docs/decisions/0006-checkpoints.md.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from popmq_server.contract.commands import Ack, Acked, Change, Changed, ChangeInvisibleTime, GivenResult
+from popmq_server.contract.commands import Ack, Acked, Change, Changed, ChangeInvisibleTime, GivenResult, Settle
 from popmq_server.embedded.invariants.broken import broken
 from popmq_server.embedded.rules.delivery import (
     deadletter,
@@ -136,24 +136,40 @@ def records_of(
     return stored.records(tx, [(tx.state.ck[ck_id], members) for ck_id, members in by_ck.items()])
 
 
-def ack_all(tx: Tx, commands: Sequence[Ack]) -> list[Acked] | None:
-    """Acks the deliveries of several commands of one group, all in one topic.
+class PlainAcks(NamedTuple):
+    """Deliveries of one topic that can be acked together: by CheckPoint the members, as bits."""
 
-    Returns None and changes nothing if a handle is not valid, its lease was changed alone, or the topics differ: the
-    caller then runs each command by itself.
+    bits_of: dict[int, int]
+    cks: dict[int, CheckPoint]
+    topic: str
+
+
+def plain_acks(tx: Tx, commands: Sequence[Ack | Settle]) -> PlainAcks | None:
+    """What several commands of one group ack.
+
+    None if a handle is not valid, its lease was changed alone, or the topics differ: the caller then runs each command
+    by itself.
     """
     group = readers.group(tx, commands[0].group)
     given = [handle for command in commands for handle in command.handles]
     found = None if group is None else together(tx, group, read(given))
-    if found is None:
+    if found is None or len(topics := {ck.topic_id for ck in found[1].values()}) != 1:
         return None
-    bits_of, cks = found
-    if len(topics := {ck.topic_id for ck in cks.values()}) != 1:
+    return PlainAcks(*found, tx.state.topics[topics.pop()].name)
+
+
+def finish_all(tx: Tx, acks: PlainAcks) -> None:
+    """Acks these deliveries."""
+    for ck_id, ck in acks.cks.items():
+        finish(tx, ck, 0, acks.bits_of[ck_id])
+
+
+def ack_all(tx: Tx, commands: Sequence[Ack]) -> list[Acked] | None:
+    """Acks the deliveries of several commands of one group, or returns None and changes nothing (`plain_acks`)."""
+    if (acks := plain_acks(tx, commands)) is None:
         return None
-    for ck_id, ck in cks.items():
-        finish(tx, ck, 0, bits_of[ck_id])
-    name = tx.state.topics[topics.pop()].name
-    return [Acked([None] * len(command.handles), {name: len(command.handles)}) for command in commands]
+    finish_all(tx, acks)
+    return [Acked([None] * len(command.handles), {acks.topic: len(command.handles)}) for command in commands]
 
 
 def read(texts: Sequence[str]) -> Sequence[Handle | Refused]:

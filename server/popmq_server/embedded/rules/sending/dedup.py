@@ -8,6 +8,8 @@ one producer are neighbours, in the order of its request numbers.
 """
 
 import json
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from popmq_server.contract.commands import Place, Send, Sent, Settle
@@ -22,6 +24,7 @@ from popmq_server.values.records import Topic
 DEDUP_SWEEP = 1000
 #: How long a request number is remembered.
 DEDUP_KEEP_MS = 600_000
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 #: In the place of the topic: the row is of a Settle. No topic has this id.
 _SETTLED = 0
 
@@ -29,6 +32,12 @@ _SETTLED = 0
 def key_of(command: Send | Settle) -> bytes:
     """The key of a numbered request; empty for one without a number."""
     return hash16(command.producer_id) + U64.pack(command.request_number) if command.producer_id else b""
+
+
+def all_new(tx: Tx, keys: Sequence[bytes]) -> bool:
+    """Whether no request with one of these keys (`key_of`) was answered, and no two of them have the same number."""
+    numbered = [key for key in keys if key]
+    return len({*numbered}) == len(numbered) and not any(map(partial(tx.kv.get, "dedup"), numbered))
 
 
 def first_answer(tx: Tx, key: bytes, topic: Topic, count: int) -> Sent | None:
@@ -118,7 +127,7 @@ def _put(tx: Tx, key: bytes, value: bytes) -> None:
 
 
 def _json(rows: object) -> bytes:
-    return json.dumps(rows, ensure_ascii=False).encode()
+    return _encode(rows).encode()
 
 
 def _encoded(places: tuple[Place | Refused, ...] | None) -> list[Any] | None:

@@ -16,7 +16,7 @@ See docs/decisions/0054-settle.md.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from popmq_server.contract.commands import Change, Changed, Send, Sent, Settle, Settled
@@ -102,6 +102,25 @@ def _carried_out(
     if key:
         dedup.remember_settled(tx, key, command, sent)
     return Settled(sent, False, acked)
+
+
+def settle_all(tx: Tx, commands: Sequence[Settle], whole: Send) -> list[Settled] | None:
+    """Does several Settles of one group, each of them acks and one plain message, as `settle` would one by one.
+
+    `whole` has the messages of all, for one topic. Returns None and changes nothing unless all are new and need nothing
+    else: the caller then runs each by itself.
+    """
+    keys = [dedup.key_of(command) for command in commands]
+    acks = lease.plain_acks(tx, commands) if dedup.all_new(tx, keys) else None
+    if acks is None or not (sent := send.send_all(tx, whole)):
+        return None
+    lease.finish_all(tx, acks)
+    settled = []
+    for command, key, one in zip(commands, keys, sent, strict=True):
+        if key:
+            dedup.remember_settled(tx, key, command, (one,))
+        settled.append(Settled((one,), False, {acks.topic: len(command.handles)}))
+    return settled
 
 
 # ── Deliveries ───────────────────────────────────────────────────────────────────────────────────────────────────────
