@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import Protocol
 
 from popmq_http2 import frames
@@ -34,6 +35,13 @@ log = logging.getLogger("popmq_http2")
 
 #: The payloads of our own PINGs.
 _KEEPALIVE, _GOING = b"keepaliv", b"going..."
+#: The first line of a request of HTTP/1, and the answer to it: curl and browsers show no frame of HTTP/2.
+_HTTP1 = re.compile(rb"[A-Z]+ [^\r\n]* HTTP/1\.[01]\r?\n")
+_WHY = b"this port speaks gRPC, over HTTP/2 only: send requests of HTTP/1.1 to the port that the server has for them\n"
+_TO_HTTP1 = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_WHY), _WHY)
+)
 #: One point of the budget pays for this many bytes of SETTINGS, or calls whose windows they change.
 _SETTINGS_BYTES, _CALLS_PER_POINT = 64, 50
 #: Most bytes of small requests that are ended at once: 700 calls.
@@ -81,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(self._limits, self._budget, take, self._streams.on_block, self._streams.reset)
         self._transport: asyncio.Transport | None = None
         self.address = ""
-        self._agreed = self._gives_way = self._leaving = False
+        self._greeted = self._agreed = self._gives_way = self._leaving = False
         self._heard_s = monotonic()
         self._asked_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -97,14 +105,6 @@ class Connection(asyncio.BufferedProtocol):
         limits, self._transport = self._limits, connected(transport)
         self._outlet.connect(self._transport, shown(transport.get_extra_info("peername")))
         self._server.joined(self)
-        values = {
-            frames.ENABLE_PUSH: 0,
-            frames.MAX_CONCURRENT_STREAMS: limits.streams,
-            frames.INITIAL_WINDOW_SIZE: limits.stream_window,
-            frames.MAX_FRAME_SIZE: limits.frame_bytes,
-            frames.MAX_HEADER_LIST_SIZE: limits.headers_bytes,
-        }
-        self._outlet.control(settings(values))
         self.address = address_of(self._transport)
         if not self._server.addresses.join(self.address):
             most = limits.connections_per_address
@@ -113,9 +113,23 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._budget.start(self._server.addresses.points(self.address))
         self._timer = asyncio.get_running_loop().call_later(limits.handshake_s, self._look)
-        self._streams.open_window()
         if self._server.stopping:
             self.go_away()
+
+    def _greet(self) -> None:
+        """Sends SETTINGS, once, before all else. It waits for the client's first bytes, which may be of HTTP/1.1."""
+        if self._greeted:
+            return
+        self._greeted, limits = True, self._limits
+        values = {
+            frames.ENABLE_PUSH: 0,
+            frames.MAX_CONCURRENT_STREAMS: limits.streams,
+            frames.INITIAL_WINDOW_SIZE: limits.stream_window,
+            frames.MAX_FRAME_SIZE: limits.frame_bytes,
+            frames.MAX_HEADER_LIST_SIZE: limits.headers_bytes,
+        }
+        self._outlet.control(settings(values))
+        self._streams.open_window()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The memory for the next read, which all connections share."""
@@ -131,6 +145,13 @@ class Connection(asyncio.BufferedProtocol):
         A bug here must not leave a connection that is not read: it is logged, and the connection ends.
         """
         self._heard_s, self._asked_s = monotonic(), None
+        if not self._greeted:
+            if _HTTP1.match(data):
+                log.debug("the connection of %s ends: it speaks HTTP/1", self._outlet.peer)
+                self._outlet.control(_TO_HTTP1)
+                self._end()
+                return
+            self._greet()
         self._budget.turn = TURN_POINTS if self._server.turns.left else -1
         try:
             self._reader.feed(data)
@@ -327,6 +348,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         if not self._leaving:
             self._leaving = True
+            self._greet()
             self._outlet.control(frame(frames.GOAWAY, 0, 0, U32.pack(frames.WINDOW_MAX) + U32.pack(frames.NO_ERROR)))
             self._outlet.control(frame(frames.PING, 0, 0, _GOING))
             if not self._reader.begun:
@@ -364,6 +386,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _break(self, fault: ConnectionFault) -> None:
         log.debug("the connection of %s ends: %s", self._outlet.peer, fault)
+        self._greet()
         last, code = U32.pack(self._streams.last_id), U32.pack(fault.code)
         self._outlet.control(frame(frames.GOAWAY, 0, 0, last + code + str(fault).encode()))
         self._end()

@@ -197,7 +197,8 @@ async def test_a_client_that_does_not_answer_goes(connect: Connect) -> None:
 @pytest.mark.parametrize(
     ("mistake", "code"),
     [
-        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", PROTOCOL_ERROR),
+        (b"GET /\r\nHost: x\r\n\r\n", PROTOCOL_ERROR),
+        (b"\x16\x03\x01 the start of TLS", PROTOCOL_ERROR),
         (frames.PREFACE + frames.frame(PING, 0, 0, b"12345678"), PROTOCOL_ERROR),
     ],
 )
@@ -207,6 +208,29 @@ async def test_a_connection_that_is_not_http2_is_refused(serve: Serve, mistake: 
     client.write(mistake)
     assert await client.gone() == code
     client.close()
+
+
+@pytest.mark.parametrize("request_line", [b"GET / HTTP/1.1", b"POST /popmq.v1.Messages/Send HTTP/1.0"])
+async def test_a_request_of_http1_is_told_so_in_its_own_protocol(serve: Serve, request_line: bytes) -> None:
+    _, port = await serve()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request_line + b"\r\nHost: x\r\n\r\n")
+    answer = await reader.read()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert f"Content-Length: {len(body)}".encode() in head
+    assert body.startswith(b"this port speaks gRPC, over HTTP/2 only")
+    writer.close()
+
+
+async def test_settings_come_before_the_goaway_to_a_client_that_has_said_nothing(serve: Serve) -> None:
+    _, port = await serve(connections_per_address=1)
+    first, second = await FrameClient.connect(port), await FrameClient.connect(port)
+    assert (await second.read()).kind == frames.SETTINGS
+    assert await second.gone() == frames.ENHANCE_YOUR_CALM
+    await first.greet()
+    first.close()
+    second.close()
 
 
 async def test_frames_may_come_one_byte_at_a_time(serve: Serve) -> None:

@@ -183,6 +183,7 @@ async def test_a_new_connection_is_greeted_while_others_open_calls_as_fast_as_th
     for client in clients:
         client.sendall(GREETING + OPENED)
     new = socket.create_connection(("127.0.0.1", port))  # the loop does not run meanwhile
+    new.sendall(GREETING)
     new.setblocking(False)
     greeting = b""
     while not greeting:
