@@ -214,7 +214,8 @@ def rocketmq(flush: str) -> Start:
 
     @contextmanager
     def start(folder: Path) -> Iterator[Broker]:
-        jars, names, grpc, port = install.rocketmq(), own_port(), own_port(), own_port()
+        jars, names = install.rocketmq(install.ROCKETMQ_NEWEST), own_port()
+        grpc, port = own_port(), own_port()
         environment, counted = counting(folder)
         environment["ROCKETMQ_HOME"] = str(folder)
         conf = folder / "conf"
