@@ -62,7 +62,7 @@ BUDGET = ROOT / "bench" / "budget.toml"
 #: Whose calls count: the server, and the transport under it.
 COUNTED_CODE = (str(ROOT / "server"), str(ROOT / "http2"))
 #: Of a commit through LMDB, and of one through the journal, which deletes as the other does.
-PUTS = Transaction.put, JournaledTransaction.put, Transaction.delete
+PUTS = Transaction.put, JournaledTransaction.put, JournaledTransaction.extend, Transaction.delete
 COMMITS = Transaction.commit, JournaledTransaction.commit
 BROKER, ADMIN, V2 = "/popmq.v1.Broker/", "/popmq.v1.Admin/", "/apache.rocketmq.v2.MessagingService/"
 CLIENT = ((b"x-mq-client-id", b"check@1@0@1"), (b"x-mq-language", b"GO"))

@@ -25,7 +25,7 @@ READERS = {
     *("ReadyGroups", "_soonest", "sorted_numbers.after", "unseen.counts"),
 }
 #: Methods of a transaction of the store that change the database that is named first.
-PUTS = {"put", "delete", "move"}
+PUTS = {"put", "extend", "delete", "move"}
 #: What removes ranges of databases that it is given by name.
 RANGES = {"rules/topics/removal.py"}
 #: A database with one row of each kind, which has an owner of its own.

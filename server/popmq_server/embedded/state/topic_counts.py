@@ -14,6 +14,7 @@ from popmq_server.values.ids import TopicId
 from popmq_server.values.records import Lites, Topic, TopicStat
 
 _NAMES = ("delayed", "half")
+_NONE = TopicStat()
 
 
 def add(tx: Tx, topic_id: int, **changes: int) -> TopicId:
@@ -35,6 +36,18 @@ def add(tx: Tx, topic_id: int, **changes: int) -> TopicId:
     elif ("delayed" in changes or "half" in changes) and topic_id in state.topics:
         _add_unseen(state, changes)
     return parent
+
+
+def add_bytes(tx: Tx, topic_id: int, size: int) -> TopicId:
+    """Adds stored bytes: `add`, for each commit that stores messages."""
+    state = tx.state
+    stat = state.topic_stat.get(topic_id, _NONE)
+    state.topic_stat[topic_id] = TopicStat(stat.bytes + size, *stat[1:])
+    topic = state.topics.get(topic_id)
+    if topic is None or not topic.parent_id:
+        return TopicId(0)
+    add(tx, topic.parent_id, bytes=size)
+    return topic.parent_id
 
 
 def add_lites(tx: Tx, parent_id: int, topics: int, messages: int) -> None:

@@ -47,6 +47,8 @@ from popmq_server.values.records import OpenChunk, Topic
 CHUNK_BYTES_MAX = 1 << 20
 #: Entries in one consume-queue value.
 BLOCK_ENTRIES_MAX = 4096
+#: A request of so many bytes is one piece: each of its messages has a head.
+SMALL_BYTES = RECORD_HEAD_BYTES * BLOCK_ENTRIES_MAX
 #: Bytes of a chunk that several commits share. LMDB stores a value of more than half a page in whole pages, with a
 #: header of 16 bytes: this fills eight pages. Each commit rewrites the chunk, so it should not be much larger.
 OPEN_BYTES_MAX = (32 << 10) - 16
@@ -76,8 +78,14 @@ def staged(queue: int, first: int, messages: tuple[Outgoing, ...]) -> PlacedMess
     return PlacedMessages(queue, first, messages, size + RECORD_HEAD_BYTES * len(messages))
 
 
-def pieces(requests: list[PlacedMessages]) -> Iterator[tuple[list[PlacedMessages], int]]:
+def pieces(requests: list[PlacedMessages]) -> Iterable[tuple[list[PlacedMessages], int]]:
     """Splits the staged messages of one topic into (piece, bytes) of at most CHUNK_BYTES_MAX and BLOCK_ENTRIES_MAX."""
+    if len(requests) == 1 and requests[0].bytes <= SMALL_BYTES:
+        return ((requests, requests[0].bytes),)
+    return _pieces(requests)
+
+
+def _pieces(requests: list[PlacedMessages]) -> Iterator[tuple[list[PlacedMessages], int]]:
     piece: list[PlacedMessages] = []
     size = count = 0
     for request in requests:
@@ -111,14 +119,19 @@ def write(tx: Tx, topic_id: int, requests: list[PlacedMessages], size: int) -> N
     entries and names, since both need the position of the record, which is the sum of the lengths before it.
     """
     chunk, before = _chunk_for(tx, topic_id, size)
-    parts = [before]
+    parts: list[bytes] = []
     blocks: dict[int, tuple[int, list[bytes]]] = {}
     names: list[bytes] = []
     position = chunk.position + chunk.bytes
     for queue, first, messages, _ in requests:
-        begin, entries = blocks.setdefault(queue, (first, []))
-        if begin + len(entries) != first:
-            broken("queue_entries_follow", topic=topic_id, queue=queue, begin=begin, entries=len(entries), first=first)
+        if queue in blocks:
+            begin, entries = blocks[queue]
+            if begin + len(entries) != first:
+                follows = {"begin": begin, "entries": len(entries), "first": first}
+                broken("queue_entries_follow", topic=topic_id, queue=queue, **follows)
+        else:
+            entries = []
+            blocks[queue] = first, entries
         parts += records(topic_id, tx.now_ms, [message.data for message in messages])
         for data, tag, hashes, _, _ in messages:
             length = len(data) + RECORD_HEAD_BYTES
@@ -129,10 +142,10 @@ def write(tx: Tx, topic_id: int, requests: list[PlacedMessages], size: int) -> N
             position += length
     if position != chunk.position + chunk.bytes + size:
         broken("chunk_has_the_reserved_bytes", topic=topic_id, chunk=chunk, reserved=size, end=position)
-    _put_chunk(tx, topic_id, chunk, parts, blocks, names)
+    _put_chunk(tx, topic_id, chunk, before, parts, blocks, names)
 
 
-def _chunk_for(tx: Tx, topic_id: int, size: int) -> tuple[OpenChunk, bytes]:
+def _chunk_for(tx: Tx, topic_id: int, size: int) -> tuple[OpenChunk, memoryview | None]:
     """The chunk for `size` bytes, and its records: the open chunk, or a new one, which stays open if it is small."""
     chunk = tx.state.open_chunks.get(topic_id)
     if chunk is not None and chunk.bytes + size <= OPEN_BYTES_MAX:
@@ -143,13 +156,13 @@ def _chunk_for(tx: Tx, topic_id: int, size: int) -> tuple[OpenChunk, bytes]:
             if len(before) != chunk.bytes:
                 broken("open_chunk_bytes", ("log", U64.pack(chunk.position)), bytes=len(before), known=chunk.bytes)
             tx.state.open_chunks[topic_id] = OpenChunk(chunk.position, chunk.bytes + size, chunk.since_ms)
-            return chunk, bytes(before)
+            return chunk, before
     if size > OPEN_BYTES_MAX // 2:
         close(tx, topic_id)
-        return OpenChunk(tx.next("position", size), 0, tx.now_ms), b""
+        return OpenChunk(tx.next("position", size), 0, tx.now_ms), None
     chunk = OpenChunk(tx.next("position", OPEN_BYTES_MAX), 0, tx.now_ms)
     tx.state.open_chunks[topic_id] = chunk._replace(bytes=size)
-    return chunk, b""
+    return chunk, None
 
 
 def _open_ms(tx: Tx, topic_id: int) -> int:
@@ -167,59 +180,68 @@ def _put_chunk(
     tx: Tx,
     topic_id: int,
     chunk: OpenChunk,
+    before: memoryview | None,
     parts: list[bytes],
     blocks: dict[int, tuple[int, list[bytes]]],
     names: list[bytes],
 ) -> None:
-    """Puts records, all of the chunk, and (first offset, entries) of each queue and names, appended to those it has."""
-    log_key, idx_key = U64.pack(chunk.position), TOPIC_AT.pack(topic_id, chunk.position)
+    """Puts records, and (first offset, entries) of each queue and names, appended to those that the chunk has.
+
+    `before`: the records that it has, None for a new one.
+    """
+    kv, idx_key = tx.kv, TOPIC_AT.pack(topic_id, chunk.position)
     ranges: dict[int, tuple[int, int]] = {}
-    if chunk.bytes:
-        ranges, names_before = _block(_stored(tx, "idx", idx_key), chunk)
-        names += names_before
-    else:
-        tx.state.fresh_blocks += 1
     raw = b"".join(parts)
-    parent_id = topic_counts.add(tx, topic_id, bytes=len(raw) - chunk.bytes)
-    if parent_id and not chunk.bytes:
-        lite_chunks.put(tx, parent_id, chunk.position, topic_id)
-    tx.kv.put("log", log_key, raw)
+    size = chunk.bytes + len(raw)
+    parent_id = topic_counts.add_bytes(tx, topic_id, len(raw))
+    if before is None:
+        tx.state.fresh_blocks += 1
+        if parent_id:
+            lite_chunks.put(tx, parent_id, chunk.position, topic_id)
+        kv.put("log", U64.pack(chunk.position), raw)
+    else:
+        kv.extend("log", U64.pack(chunk.position), before, raw)
+        names += _block(_stored(tx, "idx", idx_key), chunk, ranges)
     for queue, (first, entries) in blocks.items():
-        if queue in ranges:
-            begin, count = ranges[queue]
-            if begin + count != first:
-                broken(
-                    "open_chunk_continues_its_queues", ("idx", idx_key), queue=queue, first=first, range=ranges[queue]
-                )
-            key, first = CQ_KEY.pack(topic_id, queue, begin), begin
-            before = _stored(tx, "cq", key)
-            if len(before) != count * CQ_ENTRY.size:
-                broken("open_chunk_entries", ("cq", key), bytes=len(before), entries=count)
-            entries.insert(0, before)
         value = b"".join(entries)
-        tx.kv.put("cq", CQ_KEY.pack(topic_id, queue, first), value)
-        ranges[queue] = first, len(value) // CQ_ENTRY.size
-    head = IDX_HEAD.pack(tx.now_ms, len(raw), len(ranges))
-    packed = (IDX_RANGE.pack(queue, *span) for queue, span in ranges.items())
-    tx.kv.put("idx", idx_key, b"".join((head, *packed, *sorted(names))))
+        if queue not in ranges:
+            kv.put("cq", CQ_KEY.pack(topic_id, queue, first), value)
+            ranges[queue] = first, len(entries)
+            continue
+        begin, count = ranges[queue]
+        if begin + count != first:
+            broken("open_chunk_continues_its_queues", ("idx", idx_key), queue=queue, first=first, range=ranges[queue])
+        key = CQ_KEY.pack(topic_id, queue, begin)
+        known = _stored(tx, "cq", key)
+        if len(known) != count * CQ_ENTRY.size:
+            broken("open_chunk_entries", ("cq", key), bytes=len(known), entries=count)
+        kv.extend("cq", key, known, value)
+        ranges[queue] = begin, count + len(entries)
+    names.sort()
+    packed = [IDX_HEAD.pack(tx.now_ms, size, len(ranges))]
+    for queue, span in ranges.items():
+        packed.append(IDX_RANGE.pack(queue, *span))
+    kv.put("idx", idx_key, b"".join((*packed, *names)))
 
 
-def _stored(tx: Tx, name: str, key: bytes) -> bytes:
+def _stored(tx: Tx, name: str, key: bytes) -> memoryview:
     """A value of the open chunk."""
     raw = tx.kv.get(name, key)
     if raw is None:
         broken("chunk_has_its_rows", (name, key))
-    return bytes(raw)
+    return raw
 
 
-def _block(raw: bytes, chunk: OpenChunk) -> tuple[dict[int, tuple[int, int]], list[bytes]]:
-    """Decodes the index block of an open chunk: (first offset, count) of each queue, and names with their places."""
+def _block(view: memoryview, chunk: OpenChunk, ranges: dict[int, tuple[int, int]]) -> list[bytes]:
+    """Decodes the index block of an open chunk: names with their places; adds (first offset, count) of each queue."""
+    raw = bytes(view)
     _, size, count = IDX_HEAD.unpack_from(raw)
     if size != chunk.bytes:
         broken("open_chunk_bytes", chunk=chunk.position, indexed=size, known=chunk.bytes)
     stop = IDX_HEAD.size + count * IDX_RANGE.size
-    ranges = {queue: (first, count) for queue, first, count in IDX_RANGE.iter_unpack(raw[IDX_HEAD.size : stop])}
-    return ranges, [raw[at : at + NAME_BYTES] for at in range(stop, len(raw), NAME_BYTES)]
+    for queue, first, entries in IDX_RANGE.iter_unpack(raw[IDX_HEAD.size : stop]):
+        ranges[queue] = first, entries
+    return [raw[at : at + NAME_BYTES] for at in range(stop, len(raw), NAME_BYTES)]
 
 
 def append_bare(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> list[tuple[int, int]]:
@@ -240,7 +262,7 @@ def append_bare(tx: Tx, topic: Topic, messages: tuple[Outgoing, ...]) -> list[tu
             parts += record(topic.topic_id, tx.now_ms, message.data)
             places.append((position, len(message.data) + RECORD_HEAD_BYTES))
             position += places[-1][1]
-        _put_chunk(tx, topic.topic_id, chunk, parts, {}, [])
+        _put_chunk(tx, topic.topic_id, chunk, None, parts, {}, [])
         tx.kv.put("bare", TOPIC_AT.pack(topic.topic_id, chunk.position), b"")
     return places
 

@@ -2,7 +2,7 @@
 
     stored value    the value · crc32 of the key and the value [4], little-endian
 
-The crc of a key and a stored value is then always `_RESIDUE`. A crc32 also tells which bit is wrong, if it is only one:
+The crc of a key and a stored value is then always `RESIDUE`. A crc32 also tells which bit is wrong, if it is only one:
 `corrected` returns the row as it was. Two or three wrong bits are never taken for one in rows of up to 11 KB.
 
 BARE databases have no such checksum: their values contain one (message.py, history_rows.py, delay.py, …), and
@@ -34,7 +34,8 @@ _DEADLINE_BYTES = 8
 #: Length of a checksum.
 BYTES = 4
 _VALUE = operator.itemgetter(slice(None, -BYTES))
-_RESIDUE = 0x2144DF1C
+#: The crc of a key and a stored value.
+RESIDUE = 0x2144DF1C
 _POLYNOMIAL = 0xEDB88320
 
 
@@ -50,19 +51,19 @@ def with_checksum(key: bytes, value: bytes) -> bytes:
 
 def is_whole(key: bytes | memoryview, stored: bytes | memoryview) -> bool:
     """Whether a stored row is as it was written."""
-    return len(stored) >= BYTES and zlib.crc32(stored, zlib.crc32(key)) == _RESIDUE
+    return len(stored) >= BYTES and zlib.crc32(stored, zlib.crc32(key)) == RESIDUE
 
 
 def opened(name: str, key: bytes, stored: Stored) -> Stored:
     """The value of a stored row; if one bit of it is wrong, as it was written. Raises UnreadableRow."""
-    if zlib.crc32(stored, zlib.crc32(key)) == _RESIDUE:
+    if zlib.crc32(stored, zlib.crc32(key)) == RESIDUE:
         return stored[:-BYTES]
     return stored if is_bare(name, key) else _mended(name, bytes(key), stored)
 
 
 def all_opened(name: str, keys: list[bytes], stored: list[bytes]) -> list[bytes]:
     """`opened` of many rows, as copies."""
-    if set(map(zlib.crc32, stored, map(zlib.crc32, keys))) <= {_RESIDUE}:
+    if set(map(zlib.crc32, stored, map(zlib.crc32, keys))) <= {RESIDUE}:
         return list(map(_VALUE, stored))
     return [bytes(opened(name, key, value)) for key, value in zip(keys, stored, strict=True)]
 
@@ -96,7 +97,7 @@ def corrected(key: bytes, stored: bytes | memoryview) -> tuple[bytes, bytes] | N
     that of each bit before it follows by one step.
     """
     row = bytearray(key + bytes(stored))
-    added, step = zlib.crc32(row) ^ _RESIDUE, _POLYNOMIAL
+    added, step = zlib.crc32(row) ^ RESIDUE, _POLYNOMIAL
     if len(stored) < BYTES:
         return None
     for bit in range(8 * len(row) - 1, -1, -1):

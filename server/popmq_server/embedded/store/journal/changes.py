@@ -14,6 +14,7 @@ import itertools
 import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
+from zlib import crc32
 
 from popmq_server.embedded.store import keys
 from popmq_server.embedded.store.datafile import checksums
@@ -23,7 +24,7 @@ from popmq_server.embedded.store.lmdb import Transaction
 PUT, SPLICE, DELETE, MOVE = range(4)
 
 #: A longer value may have much of the value before, which costs a read of that.
-_SPLICED_MIN = 256
+_SPLICED_MIN = 512
 #: LMDB stores a longer value in pages of its own, the first with a head. A growing value gets up to so many: the open
 #: chunk of a topic has eight.
 _INLINE_MAX, _PAGE, _PAGE_HEAD, _TAKEN_PAGES_MAX = 2000, 4096, 16, 8
@@ -70,16 +71,35 @@ class JournaledTransaction(Transaction):
         self._recorded: list[bytes] = []
 
     def put(self, name: str, key: bytes, value: bytes) -> None:
-        self.put_bare(name, key, value if name in self.bare else checksums.with_checksum(key, value))
-
-    def put_bare(self, name: str, key: bytes, value: bytes) -> None:
+        if name not in self.bare:  # as `with_checksum`, without its call
+            value += crc32(value, crc32(key)).to_bytes(checksums.BYTES, "little")
         size = len(value)
         if size < _SPLICED_MIN:  # as `_record`, without its call
             written = _NAMES[name]
             self._recorded += (_CHANGE.pack(PUT, len(written), len(key), size), written, key, value)
         else:
             self._put_long(name, key, value)
-        super().put_bare(name, key, value)
+        Transaction.put_bare(self, name, key, value)
+
+    def put_bare(self, name: str, key: bytes, value: bytes) -> None:
+        if len(value) < _SPLICED_MIN:
+            self._record(name, key, value)
+        else:
+            self._put_long(name, key, value)
+        Transaction.put_bare(self, name, key, value)
+
+    def extend(self, name: str, key: bytes, before: memoryview, more: bytes) -> None:
+        stays = len(before)
+        value, last = b"".join((before, more)), 0
+        if name not in self.bare:
+            crc = crc32(value, crc32(key)).to_bytes(checksums.BYTES, "little")
+            value, more, last = value + crc, more + crc, checksums.BYTES
+        written = _NAMES[name]
+        head = _CHANGE.pack(SPLICE, len(written), len(key), splices.HEAD_BYTES + len(more))
+        self._recorded += (head, written, key, splices.HEAD.pack(0, stays, 0, last), more)
+        if len(value) > _INLINE_MAX and _long_pages(len(value)) > _long_pages(stays + last):
+            self._take_pages(name, key, value)
+        Transaction.put_bare(self, name, key, value)
 
     def _put_long(self, name: str, key: bytes, value: bytes) -> None:
         """Before a put of a long value: records it, as a splice if that is shorter, and takes pages if it grows."""

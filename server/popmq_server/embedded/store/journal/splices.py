@@ -13,8 +13,10 @@ names of its index block; an ack puts a block of history. Heads have times, coun
 import struct
 
 #: Bytes at the begin of a value that a splice always has.
-_HEAD_BYTES = 32
-_SPLICE = struct.Struct(">IIIB")
+_FIRST_BYTES = 32
+#: The begin of a splice, and its length.
+HEAD = struct.Struct(">IIIB")
+HEAD_BYTES = HEAD.size
 
 
 def splice(before: bytes, after: bytes, last: int) -> bytes | None:
@@ -24,23 +26,23 @@ def splice(before: bytes, after: bytes, last: int) -> bytes | None:
     if most <= 0:
         return None
     if after.startswith(before[:before_stop]):
-        return _SPLICE.pack(0, before_stop, 0, last) + after[before_stop:]
-    if most <= _HEAD_BYTES:
+        return HEAD.pack(0, before_stop, 0, last) + after[before_stop:]
+    if most <= _FIRST_BYTES:
         return None
-    end = _same(before, after, _HEAD_BYTES, most)
+    end = _same(before, after, _FIRST_BYTES, most)
     stay = _same_last(before[end:before_stop], after[end:after_stop])
-    if end - _HEAD_BYTES + stay <= _SPLICE.size:
+    if end - _FIRST_BYTES + stay <= HEAD_BYTES:
         return None
     new = after[end : after_stop - stay], after[after_stop:]
-    return b"".join((_SPLICE.pack(_HEAD_BYTES, end, stay, last), after[:_HEAD_BYTES], *new))
+    return b"".join((HEAD.pack(_FIRST_BYTES, end, stay, last), after[:_FIRST_BYTES], *new))
 
 
 def whole(before: bytes, splice: bytes) -> bytes | None:
     """The value that a splice makes; None if the value before is too short to be the one that it was made of."""
-    start, end, stay, last = _SPLICE.unpack_from(splice)
+    start, end, stay, last = HEAD.unpack_from(splice)
     if len(before) < end + stay + last:
         return None
-    new = splice[_SPLICE.size :]
+    new = splice[HEAD_BYTES:]
     stop = len(before) - last
     parts = new[:start], before[start:end], new[start : len(new) - last], before[stop - stay : stop]
     return b"".join((*parts, new[len(new) - last :]))
