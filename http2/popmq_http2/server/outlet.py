@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from popmq_http2.budget import CALL_POINTS, POINT_BYTES, Budget
@@ -62,6 +62,8 @@ class Outlet:
 
     def __init__(self, limits: Limits, budget: Budget, closed: Callable[[Call], None]) -> None:
         self._loop = asyncio.get_running_loop()
+        #: What is to run in this turn of the event loop after the running callback; a loop of another kind tells not.
+        self._ready: Collection[object] = getattr(self._loop, "_ready", (None,))
         self._budget = budget
         self._closed = closed
         self._transport: asyncio.Transport | None = None
@@ -139,7 +141,13 @@ class Outlet:
         call.queued += size
         self.unsent += size
         call.ending = call.trailers_block(Code.OK, "", ()) if call.has_trailing else b""
-        self._add(call)
+        if self._ready:
+            self._add(call)
+            return
+        if not call.in_line:
+            call.in_line = True
+            self._dirty.append(call)
+        self.flush()
 
     def end(self, call: Call, code: Code, message: str = "", metadata: Metadata = ()) -> None:
         """Queues the status, after all messages."""

@@ -6,9 +6,8 @@ close   (the server has closed its ports) → wake the parked → writer drains 
 
 import asyncio
 import contextlib
-import itertools
 import logging
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Collection, Coroutine
 from typing import Any, NamedTuple, cast
 
 from popmq_server.clock import Clock
@@ -60,7 +59,7 @@ from popmq_server.embedded.loop.consumers import Consumers
 from popmq_server.embedded.loop.hashes import with_hashes
 from popmq_server.embedded.loop.in_pieces import BY_PIECES, InPieces, any_later
 from popmq_server.embedded.loop.listings import BY_LISTINGS
-from popmq_server.embedded.loop.long_poll import Key, Waiters
+from popmq_server.embedded.loop.long_poll import Key, Waiters, waited, with_handles
 from popmq_server.embedded.loop.parked_pulls import ParkedPulls
 from popmq_server.embedded.loop.parked_results import ParkedResults
 from popmq_server.embedded.loop.producers import CheckStream, Producers
@@ -109,6 +108,9 @@ class EmbeddedEngine(InPieces):
         self.clock = clock
         self.metrics = metrics
         self._loop = asyncio.get_running_loop()
+        #: What is to run in this turn of the event loop after the running callback. A loop of another kind does not
+        #: tell: no command runs at once then.
+        self._ready: Collection[object] = getattr(self._loop, "_ready", (None,))
         named, journaled = not isinstance(options.max_size, Unnamed), options.journal == "on"
         limit, sync = options.max_size, options.sync
         store = Store(options.data, limit, sync, named=named, note_faults=note_faults, journaled=journaled)
@@ -145,8 +147,16 @@ class EmbeddedEngine(InPieces):
         self.metrics.committed(numbers_of(committed))
         self._answer(tickets, committed)
 
+    def _at_once(self, command: Operation[object]) -> list[Any] | None:
+        """The answer to a command that ran on this thread, before any other; None: it has had no effect."""
+        if self._ready or (committed := self._writer.at_once(command)) is None:
+            return None
+        self.metrics.committed(numbers_of(committed))
+        self._wake(committed)
+        return committed.results
+
     def _answer(self, tickets: list[Ticket], committed: Committed) -> None:
-        """Resolves the futures of one commit batch, then wakes the waiters that have to look again."""
+        """Resolves the futures of one commit batch, then wakes waiters."""
         self._admitted.leave(tickets)
         for ticket, result in zip(tickets, committed.results, strict=True):
             follow = AFTERWARDS.get(type(ticket.command))
@@ -158,6 +168,10 @@ class EmbeddedEngine(InPieces):
                 ticket.future.set_exception(result)
             else:
                 ticket.future.set_result(result)
+        self._wake(committed)
+
+    def _wake(self, committed: Committed) -> None:
+        """Wakes the waiters that have to look again after a commit."""
         self.waiters.wake(committed.woken)
         self.watchers.wake(committed.woken)
         self.pulls.wake(committed.arrived, committed.woken)
@@ -200,14 +214,30 @@ class EmbeddedEngine(InPieces):
         if room is not None:
             room.check()
         command: Operation[object] = operation
-        size = self._admitted.admit(command)
         if isinstance(command, Send | Stage | Settle):
             command = with_hashes(command)
-        future: asyncio.Future[A] = self._loop.create_future()
+        if (results := self._at_once(command)) is None:
+            result = await self._answer_of(command)
+        elif isinstance(results[0], BaseException):
+            raise results[0]
+        else:
+            result = results[0]
+        if room is not None:
+            try:
+                room.hold(answer_bytes(result))
+            except Refused:
+                self._unheard(command, result)
+                raise
+        return cast(A, result)
+
+    async def _answer_of(self, command: Operation[object]) -> object:
+        """Queues a command, and waits for its answer. Raises Refused."""
+        size = self._admitted.admit(command)
+        future: asyncio.Future[object] = self._loop.create_future()
         ticket = Ticket(future, size, command)
         self._writer.submit(command, ticket)
         try:
-            result = await future
+            return await future
         except asyncio.CancelledError:
             # If the answer came in the same turn of the loop, `_answer` still saw a caller and released nothing.
             if future.done() and not future.cancelled() and future.exception() is None:
@@ -215,13 +245,6 @@ class EmbeddedEngine(InPieces):
             raise
         finally:
             del ticket, future  # the future has the refusal, whose traceback has this frame
-        if room is not None:
-            try:
-                room.hold(answer_bytes(result))
-            except Refused:
-                self._unheard(command, result)
-                raise
-        return result
 
     async def groups(self, query: queries.Groups) -> Rows[GroupNumbers]:
         """The list of groups, with parked calls and sessions."""
@@ -272,10 +295,10 @@ class EmbeddedEngine(InPieces):
             if chained:
                 self.quota_waiters.wake_at(key, popped.quota_ms)
             if popped.again or popped.rows or command.token is not None or popped.replay:
-                return _with_handles(popped, command.handles)
+                return with_handles(popped, command.handles)
             chained = popped.quota_ms > popped.popped_ms
             if not (wait_ms and await self._park(key, lot, popped, seen, deadline_ms)):
-                return _waited(popped, self.clock.now_ms())
+                return waited(popped, self.clock.now_ms())
 
     async def _park(
         self, key: Key, lot: Waiters, popped: Leased, seen: dict[Waiters, tuple[int, int]], deadline_ms: int
@@ -442,25 +465,6 @@ class EmbeddedEngine(InPieces):
             await asyncio.wait(self._carried_on)
         await asyncio.to_thread(self._writer.stop)
         self._core.close()
-
-
-def _with_handles(leased: Leased, handles: bool) -> Popped:
-    """The answer of a Pop; without `handles`, those of its rows are empty."""
-    texts = leased.texts if handles else itertools.repeat(b"")
-    rows = [
-        (data, stored_ms, queue, offset, attempt, text)
-        for (data, stored_ms, queue, offset, attempt, _), text in zip(leased.rows, texts, strict=False)
-    ]
-    return Popped(rows, leased.popped_ms, leased.due_ms, leased.rest, leased.replay, leased.sealed, leased.type)
-
-
-def _waited(popped: Leased, now_ms: int) -> Popped:
-    """The answer of a Pop whose wait is over: empty, or the refusal that explains why it got no message."""
-    if popped.refusal is None:
-        return _with_handles(popped, False)
-    if popped.quota_ms > popped.popped_ms:
-        popped.refusal.retry_after_ms = max(1, popped.quota_ms - now_ms)
-    raise popped.refusal
 
 
 def _release_of(command: Pop, popped: Leased) -> ChangeInvisibleTime:

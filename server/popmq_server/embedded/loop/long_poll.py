@@ -22,8 +22,10 @@ import itertools
 from collections import OrderedDict
 
 from popmq_server.clock import Clock
+from popmq_server.contract.commands import Popped
 from popmq_server.embedded.state.lite_watch import topic_of
 from popmq_server.errors import Refused
+from popmq_server.values.leased import Leased
 
 WAITERS_PER_KEY_MAX = 1024
 WAITERS_MAX = 100_000
@@ -226,3 +228,22 @@ class Waiters:
         self._deadlines.clear()
         if self._timer is not None:
             self._timer.cancel()
+
+
+def with_handles(leased: Leased, handles: bool) -> Popped:
+    """The answer of a Pop; without `handles`, those of its rows are empty."""
+    texts = leased.texts if handles else itertools.repeat(b"")
+    rows = [
+        (data, stored_ms, queue, offset, attempt, text)
+        for (data, stored_ms, queue, offset, attempt, _), text in zip(leased.rows, texts, strict=False)
+    ]
+    return Popped(rows, leased.popped_ms, leased.due_ms, leased.rest, leased.replay, leased.sealed, leased.type)
+
+
+def waited(popped: Leased, now_ms: int) -> Popped:
+    """The answer of a Pop whose wait is over: empty, or the refusal that explains why it got no message."""
+    if popped.refusal is None:
+        return with_handles(popped, False)
+    if popped.quota_ms > popped.popped_ms:
+        popped.refusal.retry_after_ms = max(1, popped.quota_ms - now_ms)
+    raise popped.refusal

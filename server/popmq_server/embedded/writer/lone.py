@@ -41,7 +41,9 @@ class Lone:
     def run(self, command: Operation[object]) -> Committed | None:
         """Runs a command; no job may be due. None: it has had no effect, and is for the writer thread."""
         core = self._core
-        if not core.folds.may_wait() or core.space.recovers or not _is_small(command) or stopwatch() < self._slow_until:
+        if self._error is not None or not _is_small(command) or core.space.recovers or not core.folds.may_wait():
+            return None
+        if self._slow_until and stopwatch() < self._slow_until:
             return None
         try:
             committed = core.attempt(Batch([command]), [0], nothing)

@@ -65,7 +65,7 @@ class Gathering:
         self._goes_on = self._more = False
         self._turns = self._bytes = self._commands = 0
         #: Whether the last batch was one command: such callers come one after the other.
-        self._one_by_one = False
+        self.one_by_one = False
 
     def arrived(self, size: int) -> bool:
         """Notes a command with `size` bytes of messages. Returns whether `turned` has to be called after this turn."""
@@ -78,7 +78,7 @@ class Gathering:
 
     def turned(self) -> bool:
         """After a turn of the event loop: returns whether it has to be called after the next turn as well."""
-        alone = self._one_by_one and self._commands == 1
+        alone = self.one_by_one and self._commands == 1
         if self._more and not alone and self._turns < GATHER_TURNS_MAX and self._bytes < GATHER_BYTES_MAX:
             self._more = False
             self._turns += 1
@@ -89,7 +89,7 @@ class Gathering:
     def taken(self, count: int, *, all_: bool) -> None:
         """A batch of so many commands was taken; `all_`: nothing waits any more."""
         self._bytes = self._commands = 0
-        self._one_by_one = count == 1
+        self.one_by_one = count == 1
         self.done = not all_
 
 
@@ -140,6 +140,18 @@ class Writer(Generic[T]):
                     self._soon(self.turned)
                 return
         self._deliver([ticket], Committed([unavailable("the broker is stopping")], set(), False))
+
+    def at_once(self, command: Operation[object]) -> Committed | None:
+        """Runs a command on this thread, the event loop's, if nothing else waits and those before came one by one.
+
+        None: it has had no effect; `submit` it.
+        """
+        if self._lone is None:
+            return None
+        with self._lock:
+            if not self._asleep or not self._gathering.one_by_one or self._stopping or any(self._lanes) or self._due():
+                return None
+            return self._lone.run(command)
 
     def turned(self) -> None:
         """After a turn of the event loop: wakes the thread if a batch may begin."""
