@@ -50,7 +50,9 @@ class Budget:
 
     def earn(self, points: int) -> None:
         """Returns points for finished work."""
-        self._points = min(self._points + points, self._limits.budget)
+        self._points += points
+        if self._points > self._limits.budget:
+            self._points = self._limits.budget
 
     def _fill(self, what: str) -> None:
         """Refills by elapsed time, only when needed, instead of by a timer."""

@@ -108,14 +108,15 @@ class Inbox:
 
         False: they are not, or `add` has to refuse them.
         """
-        size = len(data) - PREFIX_BYTES
+        whole = len(data)
+        size = whole - PREFIX_BYTES
         if self._size or size < 0 or data[0] or int.from_bytes(data[1:PREFIX_BYTES], "big") != size:
             return False
-        if size > self._limits.message_bytes or self._buffered.bytes + len(data) > self._limits.requests_bytes:
+        if size > self._limits.message_bytes or self._buffered.bytes + whole > self._limits.requests_bytes:
             return False
         self._buffered.bytes += size + _MESSAGE_BYTES
         self._budget.held += size + _MESSAGE_BYTES
-        self.waiting += len(data)
+        self.waiting += whole
         if self.messages:
             self.messages.append(data[PREFIX_BYTES:])
         else:
@@ -142,9 +143,10 @@ class Inbox:
     def take(self) -> bytes:
         """Removes and returns the next message. Raises IndexError if there is none."""
         message = self.messages.popleft()
-        self.waiting -= len(message) + PREFIX_BYTES
-        self._buffered.bytes -= len(message) + _MESSAGE_BYTES
-        self._budget.held -= len(message) + _MESSAGE_BYTES
+        size = len(message)
+        self.waiting -= size + PREFIX_BYTES
+        self._buffered.bytes -= size + _MESSAGE_BYTES
+        self._budget.held -= size + _MESSAGE_BYTES
         return message
 
     def drop(self) -> None:

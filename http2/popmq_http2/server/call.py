@@ -315,7 +315,8 @@ class Call:
         The task's context may have this call: without the task there is no cycle for the garbage collector.
         """
         self.is_over, self.task = True, None
-        self.wake()
+        if self._waiters:
+            self.wake()
         if self.deadline is not None:
             self.deadline.leave(self)
         self.inbox.clear()

@@ -239,7 +239,8 @@ class Outlet:
     def flush(self) -> None:
         """Writes everything that may leave. Bytes for which the transport has no room wait for `resume`."""
         self._scheduled = False
-        self._relieve()
+        if self._starved:
+            self._relieve()
         for _ in range(len(self._dirty)):
             if self._full:
                 break
@@ -310,7 +311,6 @@ class Outlet:
         self._out += call.fresh
         self._out.append(_KNOWN_END.pack(0, len(KNOWN_OK), HEADERS, _END, stream_id, KNOWN_OK))
         call.begun = True
-        call.fresh.clear()
         call.queued = 0
         self.window -= size
         self.unsent -= size

@@ -167,7 +167,7 @@ class Server:
 
     def opened(self, call: Call) -> None:
         """Starts a new call: its deadline, and its handler once the request is there."""
-        method = self._find(call.path)
+        method = self._find(call.head.path)
         if method is None:
             call.end(Code.UNIMPLEMENTED, f"there is no method {call.path[:QUOTED_MAX]}")
             return
@@ -193,7 +193,7 @@ class Server:
 
     def _start(self, call: Call, method: Method) -> None:
         """Starts the handler in its own task, which a deadline or a reset cancels."""
-        call.task = self._loop.create_task(self._run(call, method), name=call.path)
+        call.task = self._loop.create_task(self._run(call, method), name=call.head.path)
         call.running.count += 1
 
     async def _run(self, call: Call, method: Method) -> None:

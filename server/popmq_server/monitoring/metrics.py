@@ -4,6 +4,7 @@ Counters are incremented where things happen; group and store numbers are asked 
 are RPC names, codes of the contract, and names of existing topics and groups, so no caller can create label values.
 """
 
+import contextlib
 import platform
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -75,21 +76,6 @@ class KeyNumbers(NamedTuple):
     limited: dict[str, int]
 
 
-class _Limits:
-    """The context of `Metrics.limits`."""
-
-    __slots__ = ("_group", "_limited", "_topic")
-
-    def __init__(self, limited: CounterFamily, group: str, topic: str) -> None:
-        self._limited, self._group, self._topic = limited, group, topic
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Refused) and error.code in _LIMITS and error.field in ("topic", "group"):
-            self._limited.labels(error.code, self._group, self._topic).inc()
-
-
 class Metrics:
     """The registry of one broker. What only an engine with a store of its own counts is shown after `watch_store`."""
 
@@ -141,6 +127,9 @@ class Metrics:
         self.commit_commands = histogram_of_store("commit_commands", "Commands in one commit batch", _SIZES)
         self.commit_seconds = histogram_of_store("commit_seconds", "Time of one commit, fsync included", _SECONDS)
         self.fsyncs = counter_of_store("fsyncs", "Commits that were synced to disk")
+        # Those of each commit, without a look-up.
+        self._fsyncs, self._commit_commands = self.fsyncs.labels(), self.commit_commands.labels()
+        self._commit_seconds = self.commit_seconds.labels()
         self.waiters = Gauge(
             "popmq_waiters", "Parked calls: long polls, WaitAvailable and waits for results", registry=self.registry
         )
@@ -188,9 +177,9 @@ class Metrics:
         """Counts one commit; called on the writer thread."""
         if committed.wrote:
             self.commits += 1
-            self.fsyncs.inc(self.synced)
-            self.commit_commands.observe(committed.commands)
-            self.commit_seconds.observe(committed.seconds)
+            self._fsyncs.value += self.synced
+            self._commit_commands.observe(committed.commands)
+            self._commit_seconds.observe(committed.seconds)
         if committed.late_ms:
             self.lateness["revived"] += len(committed.late_ms)
             self.lateness["revived_late_ms"] += sum(committed.late_ms)
@@ -211,9 +200,19 @@ class Metrics:
             self.events.labels(event.kind, event.group, event.topic).inc()
             self.event_messages.labels(event.kind, event.group, event.topic).inc(event.messages)
 
-    def limits(self, group: str, topic: str) -> _Limits:
-        """Counts refusals by a limit of a topic or group; such a refusal proves that the names exist."""
-        return _Limits(self.limited, group, topic)
+    @contextlib.contextmanager
+    def limits(self, group: str, topic: str) -> Iterator[None]:
+        """Counts a refusal as `limited_by` does."""
+        try:
+            yield
+        except Refused as refused:
+            self.limited_by(refused, group, topic)
+            raise
+
+    def limited_by(self, refused: Refused, group: str, topic: str) -> None:
+        """Counts a refusal if it is by a limit of a topic or group; such a refusal proves that the names exist."""
+        if refused.code in _LIMITS and refused.field in ("topic", "group"):
+            self.limited.labels(refused.code, group, topic).inc()
 
     def watch(self, ask: Callable[[], Scrape | None], parked: Callable[[], float]) -> None:
         """Registers the sources of the numbers that are read at each scrape. `ask`: None if the engine is too slow."""

@@ -56,7 +56,7 @@ def validated(
 ) -> tuple[NewMessage | Refused, ...]:
     """Each message validated, or why it is refused. `origin`, `number`: see `_made_id`."""
     messages = _messages(kind, whole, raws)
-    if (plain := _plain(raws, messages)) is not None:
+    if len(raws) >= _BATCH_MIN and (plain := _plain(raws, messages)) is not None:
         return plain
     entries: list[NewMessage | Refused] = []
     for index, (raw, message) in enumerate(zip(raws, messages, strict=True)):
@@ -74,7 +74,7 @@ def _plain(raws: Sequence[bytes], messages: Sequence[pb.Message | None]) -> tupl
     None if one of them is not, or is invalid: each is then validated on its own.
     """
     given = cast(list[pb.Message], list(messages))
-    if len(given) < _BATCH_MIN or not all(given):
+    if not all(given):
         return None
     ids = [message.message_id for message in given]
     tags = [message.tag for message in given]

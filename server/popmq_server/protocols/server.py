@@ -206,8 +206,8 @@ class Server:
                 log.exception("%s raised", name)
                 await self._refuse(name, context, _bug(name))
             else:
-                counted.inc()
-                answer = _bytes(response)
+                counted.value += 1
+                answer = response if response.__class__ is bytes else _bytes(response)
                 if answered is not None:
                     answered(len(answer))
                 return answer

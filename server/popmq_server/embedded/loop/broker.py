@@ -79,6 +79,8 @@ from popmq_server.values.leased import Leased
 
 log = logging.getLogger("popmq.broker")
 
+#: Commands with messages.
+_HASHED = frozenset({Send, Stage, Settle})
 #: How long a Pop without a wait time may search for a matching message.
 LOOK_MS = 2_000
 
@@ -139,19 +141,21 @@ class EmbeddedEngine(InPieces):
 
     def _deliver(self, tickets: list[Ticket], committed: Committed) -> None:
         """Called on the writer thread; schedules one loop callback for the whole commit."""
-        self.metrics.committed(numbers_of(committed))
+        self._count(committed)
         self._loop.call_soon_threadsafe(self._answer, tickets, committed)
 
     def _delivered_here(self, tickets: list[Ticket], committed: Committed) -> None:
         """Called on the event loop's thread, for a command that ran there."""
-        self.metrics.committed(numbers_of(committed))
+        self._count(committed)
         self._answer(tickets, committed)
+
+    def _count(self, committed: Committed) -> None:
+        self.metrics.committed(numbers_of(committed))
 
     def _at_once(self, command: Operation[object]) -> list[Any] | None:
         """The answer to a command that ran on this thread, before any other; None: it has had no effect."""
-        if self._ready or (committed := self._writer.at_once(command)) is None:
+        if self._ready or (committed := self._writer.at_once(command, self._count)) is None:
             return None
-        self.metrics.committed(numbers_of(committed))
         self._wake(committed)
         return committed.results
 
@@ -214,8 +218,8 @@ class EmbeddedEngine(InPieces):
         if room is not None:
             room.check()
         command: Operation[object] = operation
-        if isinstance(command, Send | Stage | Settle):
-            command = with_hashes(command)
+        if command.__class__ in _HASHED:
+            command = with_hashes(cast(Send | Stage | Settle, command))
         if (results := self._at_once(command)) is None:
             result = await self._answer_of(command)
         elif isinstance(results[0], BaseException):

@@ -148,17 +148,26 @@ class Waiters:
 
         Raises generations even when no Pop is parked: a Pop may be about to park.
         """
-        if len(self._generations) + len(self._topic_generations) > GENERATIONS_MAX:
-            # A Pop that is about to park looks once more.
-            self._generations, self._topic_generations, self._floor = {}, {}, next(self._stamps)
         for group, topic in woken:
             if group is None:
+                if topic not in self._topic_generations:
+                    self._forget_many()
                 self._topic_generations[topic] = next(self._stamps)
-                for key in list(self._by_topic.get(topic, ())):
-                    self._wake_key(key)
+                if topic in self._by_topic:
+                    for key in list(self._by_topic[topic]):
+                        self._wake_key(key)
             else:
-                self._generations[(group, topic)] = next(self._stamps)
-                self._wake_key((group, topic))
+                key = group, topic
+                if key not in self._generations:
+                    self._forget_many()
+                self._generations[key] = next(self._stamps)
+                if key in self._parked:
+                    self._wake_key(key)
+
+    def _forget_many(self) -> None:
+        """Forgets all generations when there are too many: a Pop that is about to park looks once more."""
+        if len(self._generations) + len(self._topic_generations) >= GENERATIONS_MAX:
+            self._generations, self._topic_generations, self._floor = {}, {}, next(self._stamps)
 
     def _wake_key(self, key: Key) -> None:
         """Wakes the oldest waiter, or all of them in a `wake_all` lot."""

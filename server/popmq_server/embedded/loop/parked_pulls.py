@@ -96,8 +96,8 @@ class ParkedPulls:
 
     def wake(self, arrived: Collection[tuple[str | None, str]], woken: set[tuple[str | None, str]]) -> None:
         """After a commit: wakes Pulls of queues that grew or changed, and of retry topics with new entries."""
-        retries = {(RETRY_PREFIX + group, topic) for group, topic in woken if group is not None}
-        self.waiters.wake(retries.union(arrived))
+        retries = [(RETRY_PREFIX + group, topic) for group, topic in woken if group is not None]
+        self.waiters.wake({*retries, *arrived})
 
 
 def _waits(command: Pull, pulled: Pulled) -> bool:

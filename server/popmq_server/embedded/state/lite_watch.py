@@ -211,7 +211,9 @@ class Watches:
 
     def wake_keys(self, group: str | None, topic: str) -> set[WakeKey]:
         """The keys of all parked Pops on lite topics of a topic, to wake them after a change of the topic."""
-        found = self._by_topic.get(topic, ())
+        if topic not in self._by_topic:
+            return set()
+        found = self._by_topic[topic]
         return {(key[0], wake_key(*key[1:])) for key in found if group in (None, key[0])}
 
     def judge(self, group: str | None, topic: str, lite_topic: str) -> set[WakeKey]:

@@ -188,6 +188,8 @@ class Space:
         self._was_short = False
         self._room = UNLIMITED
         self._fill = Fill(0, 0, 0, 0)  # before the first measurement: as if full
+        #: What `unfolded_bytes` found in the last measurement; None: it was not asked.
+        self._unfolded: int | None = None
         #: Whether the last measurement found so much room that no transaction has to be counted before the next one.
         self._ample = False
         #: When the log last said that sends are refused; None: the last line said that they are accepted.
@@ -214,9 +216,11 @@ class Space:
         """Bytes of the map that commit batches may take before a fold (journal/folding.py); 0 unless twice as much is
         there beside what sends leave free: where room is scarce, pages and disk are counted after each batch.
         """
-        most = min(int(self._store.map_bytes * UNFOLDED_SHARE), UNFOLDED_MAX)
-        spare = self._fill.free - self._leaves()[STORE] >= 2 * most
-        return most if spare and self._fill.disk_free >= 2 * DISK_FREE_STORE else 0
+        if self._unfolded is None:
+            most = min(int(self._store.map_bytes * UNFOLDED_SHARE), UNFOLDED_MAX)
+            spare = self._fill.free - self._leaves()[STORE] >= 2 * most
+            self._unfolded = most if spare and self._fill.disk_free >= 2 * DISK_FREE_STORE else 0
+        return self._unfolded
 
     def room(self, kv: Transaction, holder: Callable[[], str], *, shut: bool = False) -> Room:
         """The room of a transaction. `holder`: names a group that could free some. `shut`: a commit just found no room.
@@ -267,7 +271,7 @@ class Space:
         """
         kv = self._store.begin_batch()
         try:
-            self._fill = self._measured(kv)
+            self._fill, self._unfolded = self._measured(kv), None
             return not self.tight
         finally:
             kv.abort()
@@ -275,7 +279,7 @@ class Space:
     def look_again(self) -> None:
         """Discards the last measurement: the map has another size, or a commit found less room than was measured."""
         self._turn = 0
-        self._fill, self._ample = Fill(0, 0, 0, 0), False
+        self._fill, self._unfolded, self._ample = Fill(0, 0, 0, 0), None, False
 
     def _leaves(self) -> tuple[int, int, int, int]:
         return _floors(self._store.map_bytes, self._store.page_bytes)
@@ -286,6 +290,7 @@ class Space:
         if not self._ample or self._turn < 0 or stopwatch() - self._seen > LOOK_S:
             self._turn, self._seen = LOOK_EVERY, stopwatch()
             self._fill = fill = self._measured(kv)
+            self._unfolded = None
             self._store.reserve.fill(fill.disk_free, DISK_FREE_STORE)
             above = fill.free - PLENTY_BYTES > self._leaves()[STORE]
             self._ample = above and fill.disk_free >= 2 * DISK_FREE_STORE

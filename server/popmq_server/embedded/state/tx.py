@@ -20,6 +20,7 @@ from popmq_server.values.ids import ENTITY_MAX
 from popmq_server.values.records import (
     Counters,
     Stat,
+    Topic,
     TopicStat,
 )
 
@@ -124,6 +125,13 @@ class Tx:
         else:
             self.woken.add((name, topic.name))
             self.woken |= self.state.watches.wake_keys(name, topic.name)
+
+    def came(self, topic: Topic, queue: int) -> None:
+        """`wake` and `arrive` for new messages in a queue of a topic that is no lite topic."""
+        name = topic.name
+        self.woken.add((None, name))
+        self.woken |= self.state.watches.wake_keys(None, name)
+        self.arrived.add((str(queue), name))
 
     def arrive(self, topic_id: int, queue: int | None) -> None:
         """After the commit the requests that wait for new messages in a queue (None: in each) are tried again."""

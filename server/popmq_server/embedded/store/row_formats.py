@@ -102,11 +102,12 @@ def packed_keys(name: str, key: KeyFormat, write: Write, read: Read, prefix: byt
 def numbers(record: Record) -> tuple[Write, Read]:
     """Records of signed numbers. A store of an older format has fewer of them: the missing ones are zero."""
     count = len(record._fields)
+    pack = struct.Struct(f">{count}q").pack
 
     def read(raw: bytes | memoryview) -> Item:
         return record(*(I64.unpack_from(raw, 8 * place)[0] if 8 * place < len(raw) else 0 for place in range(count)))
 
-    return (lambda value: b"".join(map(I64.pack, value))), read
+    return (lambda value: pack(*value)), read
 
 
 def u32(raw: bytes | memoryview) -> int:

@@ -71,11 +71,15 @@ class Committed(NamedTuple):
 def numbers_of(committed: Committed) -> CommitNumbers:
     """What the metrics count of a commit batch."""
     timed = committed.timed
-    events = [EventNumbers(event.kind, event.group, event.topic, event.messages) for event in committed.events]
+    events = list(map(_numbers_of_event, committed.events)) if committed.events else []
     count = len(committed.results)
     late = timed.late_ms, timed.released_late_ms, len(timed.given_up)
     failed = committed.failures, committed.broken
     return CommitNumbers(committed.wrote, count, committed.seconds, *late, events, *failed)
+
+
+def _numbers_of_event(event: Event) -> EventNumbers:
+    return EventNumbers(event.kind, event.group, event.topic, event.messages)
 
 
 class Batch:

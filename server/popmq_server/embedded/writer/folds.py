@@ -25,10 +25,6 @@ class Folds:
         """The earlier of a time and the next fold; None: neither is due at any time."""
         return self._due_ms if due_ms is None or (self._due_ms is not None and self._due_ms < due_ms) else due_ms
 
-    def may_wait(self) -> bool:
-        """Whether there are unfolded changes, to which a batch can add its own, and no fold is due."""
-        return self._store.unfolded and self._due_ms is not None and self._due_ms > self._clock.now_ms()
-
     def if_due(self) -> None:
         """Folds if it is time. A full disk postpones it. Raises CommitFailed."""
         if self._due_ms is not None and self._due_ms <= self._clock.now_ms():

@@ -39,9 +39,9 @@ class Lone:
             self._slow_until = stopwatch() + REST_S
 
     def run(self, command: Operation[object]) -> Committed | None:
-        """Runs a command; no job may be due. None: it has had no effect, and is for the writer thread."""
+        """Runs a command; no job and no fold may be due. None: it has had no effect, and is for the writer thread."""
         core = self._core
-        if self._error is not None or not _is_small(command) or core.space.recovers or not core.folds.may_wait():
+        if self._error is not None or not _is_small(command) or not core.store.unfolded:
             return None
         if self._slow_until and stopwatch() < self._slow_until:
             return None

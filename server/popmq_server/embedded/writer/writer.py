@@ -141,17 +141,20 @@ class Writer(Generic[T]):
                 return
         self._deliver([ticket], Committed([unavailable("the broker is stopping")], set(), False))
 
-    def at_once(self, command: Operation[object]) -> Committed | None:
+    def at_once(self, command: Operation[object], count: Callable[[Committed], None]) -> Committed | None:
         """Runs a command on this thread, the event loop's, if nothing else waits and those before came one by one.
 
-        None: it has had no effect; `submit` it.
+        None: it has had no effect; `submit` it. `count` is called while the writer thread begins nothing.
         """
         if self._lone is None:
             return None
         with self._lock:
             if not self._asleep or not self._gathering.one_by_one or self._stopping or any(self._lanes) or self._due():
                 return None
-            return self._lone.run(command)
+            committed = self._lone.run(command)
+            if committed is not None:
+                count(committed)
+            return committed
 
     def turned(self) -> None:
         """After a turn of the event loop: wakes the thread if a batch may begin."""

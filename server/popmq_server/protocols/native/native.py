@@ -80,10 +80,14 @@ class NativeService:
     async def Send(self, raw: bytes) -> bytes:
         """Stores the valid messages of a request; invalid ones are refused one by one."""
         command = read_send(raw)
-        with self._metrics.limits("", command.topic):
+        try:
             answer = await self._engine.execute(command)
+        except Refused as refused:
+            self._metrics.limited_by(refused, "", command.topic)
+            raise
         self._refused(command.entries)
-        self._refused(answer.places or ())
+        if answer.places is not None:
+            self._refused(answer.places)
         self._traffic.served("Send", "", command.topic)
         self._traffic.recent.began("sends", "", command.topic)
         if not answer.duplicate:
@@ -96,9 +100,10 @@ class NativeService:
         request, command = self._pops.read(raw)
         use = self._traffic.recent.began("pops", command.group, command.topic, command.client_id)
         try:
-            with _TOKEN_PATHS, self._metrics.limits(command.group, command.topic):
-                answer = await self._engine.pop(command, request.wait_ms)
-        except Refused:
+            answer = await self._engine.pop(command, request.wait_ms)
+        except Refused as refused:
+            self._metrics.limited_by(refused, command.group, command.topic)
+            _TOKEN_PATHS.name(refused)
             self._traffic.recent.refused(use)
             raise
         self._traffic.served("Pop", command.group, command.topic)
@@ -254,6 +259,8 @@ def read_send(whole: bytes) -> Send:
 
 def read_producer(name: str, number: int) -> str:
     """A producer id as the engine gets it. Ids can be guessed, so each access key has its own producers."""
+    if not name and not number:
+        return ""
     check_text(name, "producer_id", requests.PRODUCER_ID_BYTES_MAX)
     if bool(name) != bool(number):
         raise invalid(

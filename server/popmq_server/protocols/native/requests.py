@@ -69,7 +69,11 @@ class Paths:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Refused):
-            error.field = self._places.get(error.field, error.field)
+            self.name(error)
+
+    def name(self, refused: Refused) -> None:
+        """Gives a refusal the field of the request."""
+        refused.field = self._places.get(refused.field, refused.field)
 
 
 def wanted(

@@ -153,9 +153,9 @@ class ReceiveService(RocketmqServicer):
         client.polls.add(task)
         use = self._traffic.recent.began("pops", command.group, command.topic, client.client_id)
         try:
-            with self._metrics.limits(command.group, command.topic):
-                return await self._lite.pop(command, waiting_ms)
-        except Refused:
+            return await self._lite.pop(command, waiting_ms)
+        except Refused as refused:
+            self._metrics.limited_by(refused, command.group, command.topic)
             self._traffic.recent.refused(use)
             raise
         except asyncio.CancelledError:

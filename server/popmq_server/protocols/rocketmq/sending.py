@@ -51,8 +51,11 @@ class SendService(RocketmqServicer):
         command = _send(request, call)
         if "TRANSACTION" in command.types:
             await self._clients.produces(self._clients.heard(call), command.topic)
-        with self._metrics.limits("", command.topic):
+        try:
             answer: Sent = await self._engine.execute(command)
+        except Refused as refused:
+            self._metrics.limited_by(refused, "", command.topic)
+            raise
         outgoing = command.valid
         if answer.places is None:
             self._count(command, len(outgoing), command.bytes, call)

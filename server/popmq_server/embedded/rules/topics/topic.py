@@ -59,8 +59,9 @@ def enqueue(tx: Tx, topic: Topic, queue: int, messages: tuple[Outgoing, ...]) ->
         topic_counts.add_lites(tx, topic.parent_id, 0, len(messages))
         for group_id in state.topic_groups.get(topic.topic_id, ()):
             readers.count_unread(tx, (group_id, topic.topic_id), len(messages))
-    tx.wake(None, topic.topic_id)
-    tx.arrive(topic.topic_id, queue)
+        tx.wake(None, topic.topic_id)
+    else:
+        tx.came(topic, queue)
     return first
 
 

@@ -19,7 +19,7 @@ from zlib import crc32
 from popmq_server.embedded.store import keys
 from popmq_server.embedded.store.datafile import checksums
 from popmq_server.embedded.store.journal import splices
-from popmq_server.embedded.store.lmdb import Transaction
+from popmq_server.embedded.store.lmdb import Opened, OpenTransaction, Transaction
 
 PUT, SPLICE, DELETE, MOVE = range(4)
 
@@ -35,7 +35,8 @@ _EMPTIED = frozenset({"ck", "due"})
 LAST_KEY = b"\xff" * 32
 
 _CHANGE = struct.Struct(">BBHI")
-_NAMES = {name: name.encode() for name in keys.DATABASES}
+#: The name of each database in a change, and its length.
+_NAMES = {name: (name.encode(), len(name)) for name in keys.DATABASES}
 #: Without checksums: stored values are read and put as they are.
 AS_STORED = frozenset(keys.DATABASES)
 
@@ -56,27 +57,31 @@ class Lost(Exception):
 class JournaledTransaction(Transaction):
     """Records what it changes. What a commit and an abort do is for the folding to say (folding.py)."""
 
-    __slots__ = ("_aborted", "_commit_with", "_grown", "_recorded")
+    __slots__ = ("_aborted", "_commit_with", "_grown", "recorded")
 
-    def record_for(
+    def __init__(
         self,
+        opened: Opened,
+        txn: OpenTransaction,
         commit_with: Callable[["JournaledTransaction"], None],
         aborted: Callable[[], None],
         grown: set[tuple[str, bytes]],
     ) -> None:
-        """Begins to record. Called once, before the first change. `aborted` is called after an abort. `grown`: rows
-        whose values have grown by a page since the last fold.
-        """
+        """`aborted` is called after an abort. `grown`: rows whose values have grown by a page since the last fold."""
+        self._txn, self._views = txn, True
+        _, self._db, self.bare = opened
+        self.writes, self.touched = 0, {}
         self._commit_with, self._aborted, self._grown = commit_with, aborted, grown
-        self._recorded: list[bytes] = []
+        #: Parts of the changes so far.
+        self.recorded: list[bytes] = []
 
     def put(self, name: str, key: bytes, value: bytes) -> None:
         if name not in self.bare:  # as `with_checksum`, without its call
             value += crc32(value, crc32(key)).to_bytes(checksums.BYTES, "little")
         size = len(value)
         if size < _SPLICED_MIN:  # as `_record`, without its call
-            written = _NAMES[name]
-            self._recorded += (_CHANGE.pack(PUT, len(written), len(key), size), written, key, value)
+            written, name_bytes = _NAMES[name]
+            self.recorded += (_CHANGE.pack(PUT, name_bytes, len(key), size), written, key, value)
         else:
             self._put_long(name, key, value)
         Transaction.put_bare(self, name, key, value)
@@ -94,10 +99,11 @@ class JournaledTransaction(Transaction):
         if name not in self.bare:
             crc = crc32(value, crc32(key)).to_bytes(checksums.BYTES, "little")
             value, more, last = value + crc, more + crc, checksums.BYTES
-        written = _NAMES[name]
-        head = _CHANGE.pack(SPLICE, len(written), len(key), splices.HEAD_BYTES + len(more))
-        self._recorded += (head, written, key, splices.HEAD.pack(0, stays, 0, last), more)
-        if len(value) > _INLINE_MAX and _long_pages(len(value)) > _long_pages(stays + last):
+        written, name_bytes = _NAMES[name]
+        head = _CHANGE.pack(SPLICE, name_bytes, len(key), splices.HEAD_BYTES + len(more))
+        self.recorded += (head, written, key, splices.HEAD.pack(0, stays, 0, last), more)
+        size = stays + len(more)
+        if size > _INLINE_MAX and _long_pages(size) > _long_pages(stays + last):
             self._take_pages(name, key, value)
         Transaction.put_bare(self, name, key, value)
 
@@ -126,8 +132,8 @@ class JournaledTransaction(Transaction):
             super().put_bare(name, key, value + bytes(taken * _PAGE - _PAGE_HEAD - len(value)))
 
     def _record(self, name: str, key: bytes, value: bytes, kind: int = PUT) -> None:
-        written = _NAMES[name]
-        self._recorded += (_CHANGE.pack(kind, len(written), len(key), len(value)), written, key, value)
+        written, name_bytes = _NAMES[name]
+        self.recorded += (_CHANGE.pack(kind, name_bytes, len(key), len(value)), written, key, value)
 
     def delete(self, name: str, key: bytes) -> bool:
         if name in _EMPTIED and self._txn.stat(self._db[name])["entries"] == 1:
@@ -149,18 +155,10 @@ class JournaledTransaction(Transaction):
         return itertools.takewhile(_is_not_last, super().keys(name)) if name in _EMPTIED else super().keys(name)
 
     def move(self, name: str, before: bytes, after: bytes) -> None:
-        recorded = len(self._recorded)
+        recorded = len(self.recorded)
         super().move(name, before, after)
-        del self._recorded[recorded:]  # the put of the moved row
+        del self.recorded[recorded:]  # the put of the moved row
         self._record(name, before, after, MOVE)
-
-    def changes_bytes(self) -> int:
-        """The length of `changes`, without making them: those of a large batch are not needed."""
-        return sum(map(len, self._recorded))
-
-    def changes(self) -> bytes:
-        """The changes so far."""
-        return b"".join(self._recorded)
 
     def commit(self) -> None:
         """Commits, as the folding decides. If it raises MapFull or DiskFault, nothing was committed."""
@@ -170,9 +168,8 @@ class JournaledTransaction(Transaction):
         super().abort()
         self._aborted()
 
-    def merge(self) -> None:
-        """Makes the changes part of the open transaction."""
-        self._end()
+    #: Makes the changes part of the open transaction.
+    merge = Transaction._end
 
 
 def _is_not_last(key: bytes | memoryview) -> bool:

@@ -92,7 +92,8 @@ class Journal:
         crc = zlib.crc32(changes, zlib.crc32(head[: -_CRC.size]))
         record = b"".join((head[: -_CRC.size], _CRC.pack(crc), changes))
         try:
-            _write(self._file, record, self.bytes)
+            if (written := os.pwrite(self._file, record, self.bytes)) != len(record):
+                _write(self._file, record[written:], self.bytes + written)
             if not self._synced:
                 pass
             elif within_s is None:

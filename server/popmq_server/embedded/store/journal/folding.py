@@ -73,7 +73,7 @@ class Folding:
 
     def __init__(self, folder: pathlib.Path, opened: Opened, sync: str) -> None:
         self._folder, self._sync = folder, sync
-        self._env, self._db, self._bare = opened
+        self._env, self._db, self._bare = self._parts = opened
         self._page_bytes = int(self._env.stat()["psize"])
         self._open: OpenTransaction | None = None
         #: Whether the open transaction has changes of commit batches.
@@ -91,9 +91,8 @@ class Folding:
 
     def begin(self) -> JournaledTransaction:
         """Begins the transaction of a commit batch. Raises CommitFailed."""
-        tx = JournaledTransaction(begin_in(self._env, self._opened()), self._db, True, self._bare)
-        tx.record_for(self._commit, self._aborted, self._grown)
-        return tx
+        txn = begin_in(self._env, self._open or self._opened())
+        return JournaledTransaction(self._parts, txn, self._commit, self._aborted, self._grown)
 
     def _opened(self) -> OpenTransaction:
         """The open transaction."""
@@ -114,15 +113,16 @@ class Folding:
 
     def _commit(self, tx: JournaledTransaction) -> None:
         """Commits a batch: by a record of the journal, or with a fold. Raises MapFull, DiskFault, CommitFailed."""
-        size = tx.changes_bytes()
+        size = sum(map(len, tx.recorded))
         taken = self._taken + tx.writes * self._page_bytes + size
         if taken <= self.room and self._takes(size):
-            self._append(tx, tx.changes())
+            self._append(tx, b"".join(tx.recorded))
             self._taken = taken
             return
         self._expect_here()
         identity = self._mark(tx) if self.room else b""
-        self._merge(tx)
+        tx.merge()
+        self.unfolded = True
         self.fold()
         self._identity = identity or self._identity
 
@@ -142,9 +142,10 @@ class Folding:
             self._give_up(fault)
             raise
         try:
-            self._merge(tx)
+            tx.merge()
         except (MapFull, DiskFault) as fault:  # it is in the journal already, and must not be tried again
             raise CommitFailed(f"a change that the journal has could not be made: {fault}") from fault
+        self.unfolded = True
 
     def _give_up(self, fault: DiskFault) -> None:
         """From now on each batch is committed through LMDB."""
@@ -152,10 +153,6 @@ class Folding:
         log.warning(
             "%s cannot be written: %s; the broker goes on without it until it starts again", JOURNAL_FILE, fault
         )
-
-    def _merge(self, tx: JournaledTransaction) -> None:
-        tx.merge()
-        self.unfolded = True
 
     def _mark(self, tx: JournaledTransaction) -> bytes:
         """Before the first record: makes the file, and adds the mark of the store to a batch that a fold commits.
