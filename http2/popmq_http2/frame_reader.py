@@ -113,7 +113,8 @@ class FrameReader:
 
     def headers(self, flags: int, stream_id: int, payload: bytes) -> None:
         """Handles HEADERS; until their block is complete, only its CONTINUATION may come."""
-        payload = fragment(flags, stream_id, payload)
+        if flags & (PADDED | HAS_PRIORITY):
+            payload = fragment(flags, stream_id, payload)
         if flags & END_HEADERS:
             self._whole(flags, stream_id, payload)
         else:

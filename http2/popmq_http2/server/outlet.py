@@ -141,13 +141,11 @@ class Outlet:
         call.queued += size
         self.unsent += size
         call.ending = call.trailers_block(Code.OK, "", ()) if call.has_trailing else b""
-        if self._ready:
+        if self._ready or self._dirty or self._full:
             self._add(call)
-            return
-        if not call.in_line:
-            call.in_line = True
-            self._dirty.append(call)
-        self.flush()
+        else:  # nothing else is written in this turn
+            self._pump(call)
+            self._leave()
 
     def end(self, call: Call, code: Code, message: str = "", metadata: Metadata = ()) -> None:
         """Queues the status, after all messages."""
@@ -248,12 +246,16 @@ class Outlet:
             call.in_line = False
             if not call.is_over:  # the client may have reset it meanwhile
                 self._pump(call)
+        self._leave()
+        if not self._full and (self._dirty or (self._starved and self.window > 0)):
+            self._schedule()
+
+    def _leave(self) -> None:
+        """Passes what was written to the transport."""
         if self._out:
             raw, self._out = b"".join(self._out), []
             if self._transport is not None and not self._transport.is_closing():
                 self._transport.write(raw)
-        if not self._full and (self._dirty or (self._starved and self.window > 0)):
-            self._schedule()
 
     def _relieve(self) -> None:
         """Puts calls that the connection's window stopped back in line, only as many as it now allows to write.
@@ -286,7 +288,9 @@ class Outlet:
 
     def _pump(self, call: Call) -> None:
         """Writes the frames of one call that may leave now."""
-        if call.ending == b"" and not call.begun and call.queued <= self._fits(call):
+        queued = call.queued
+        fits = queued <= self.window and queued <= call.window_out and queued <= self.frame_bytes
+        if fits and call.ending == b"" and not call.begun:
             if self._blocks.settled and call.queued and call.inbox.ended and not call.initial:
                 self._pump_known(call)
             else:
@@ -298,10 +302,6 @@ class Outlet:
             self._pump_pending(call)
         if call.ending is not None and not call.pending:
             self._finish(call)
-
-    def _fits(self, call: Call) -> int:
-        """How many bytes of a call may leave in one frame now."""
-        return min(self.window, call.window_out, self.frame_bytes)
 
     def _pump_known(self, call: Call) -> None:
         """Writes such an answer as `_pump_whole` does, once the reader's table has both header blocks."""

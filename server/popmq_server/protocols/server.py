@@ -94,6 +94,8 @@ class Server:
         the HTTP port.
         """
         self._metrics = metrics
+        #: Whether calls are counted against the limits of access keys.
+        self._admits = keys is not None
         authentication = Authentication(keys, metrics, (f"/{SERVICE.full_name}/", f"/{SCALER}/")) if keys else None
         limits = Limits(message_bytes=MESSAGE_BYTES, connections_per_address=connections_per_address)
         self._listening = listening or ports.Ports()
@@ -195,7 +197,7 @@ class Server:
             began = stopwatch()
             self._began(context)
             try:
-                answered = admit(context, len(raw))
+                answered = admit(context, len(raw)) if self._admits else None
                 response = await call(raw)
             except Refused as refused:
                 await self._refuse(name, context, refused)

@@ -424,15 +424,15 @@ def test_a_put_that_meets_a_full_map_is_tried_again_after_a_fold(
     rig: Journaled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.send("a")
-    put = Transaction.put_bare
+    replace = Transaction._replace
 
     def full_while_unfolded(transaction: Transaction, name: str, key: bytes, value: bytes) -> None:
         if name == "log" and rig.store.unfolded:
             raise MapFull
-        put(transaction, name, key, value)
+        replace(transaction, name, key, value)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Transaction, "put_bare", full_while_unfolded)
+        patched.setattr(Transaction, "_replace", full_while_unfolded)
         rig.send("b")
     assert bodies(rig.pop()) == ["a", "b"]
 

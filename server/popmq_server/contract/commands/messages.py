@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol, Self, cast
+from typing import Any, NamedTuple, Protocol, Self, cast
 
 from popmq_server.contract.capabilities import (
     END_LEASE,
@@ -100,8 +100,10 @@ class Send(Command[Sent], Listed["Send"], lane=LANE_SEND, needs_room=True, entri
     def valid(self) -> tuple[NewMessage, ...]:
         """The entries without the refused ones; where there are none, without a look at each."""
         kinds = {*map(type, self.entries)}
-        if kinds == {NewMessage} or (len(kinds) == 1 and not isinstance(self.entries[0], Refused)):
-            return cast(tuple[NewMessage, ...], self.entries)
+        if kinds == {NewMessage} or (len(kinds) == 1 and Refused not in kinds):
+            whole: Any = self.entries
+            valid: tuple[NewMessage, ...] = whole
+            return valid
         return cast(tuple[NewMessage, ...], tuple(entry for entry in self.entries if not isinstance(entry, Refused)))
 
     def needs(self) -> Needs:

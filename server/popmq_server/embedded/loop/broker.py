@@ -219,9 +219,10 @@ class EmbeddedEngine(InPieces):
             room.check()
         command: Operation[object] = operation
         if command.__class__ in _HASHED:
-            command = with_hashes(cast(Send | Stage | Settle, command))
+            messages: Any = command
+            command = with_hashes(messages)
         if (results := self._at_once(command)) is None:
-            result = await self._answer_of(command)
+            result: Any = await self._answer_of(command)
         elif isinstance(results[0], BaseException):
             raise results[0]
         else:
@@ -232,7 +233,8 @@ class EmbeddedEngine(InPieces):
             except Refused:
                 self._unheard(command, result)
                 raise
-        return cast(A, result)
+        answer: A = result
+        return answer
 
     async def _answer_of(self, command: Operation[object]) -> object:
         """Queues a command, and waits for its answer. Raises Refused."""

@@ -148,6 +148,15 @@ class Transaction:
         except lmdb.MapFullError as error:
             raise MapFull from error
 
+    def _replace(self, name: str, key: bytes, value: bytes) -> None:
+        """Puts another value of an entry that exists, as it is: LMDB does not try to append it."""
+        self.writes += 1
+        self.touched[name] = None
+        try:
+            self._txn.put(key, value, db=self._db[name])
+        except lmdb.MapFullError as error:
+            raise MapFull from error
+
     def extend(self, name: str, key: bytes, before: memoryview, more: bytes) -> None:
         """Puts a value that is the one before, as `get` returned it, and more bytes."""
         self.put(name, key, b"".join((before, more)))

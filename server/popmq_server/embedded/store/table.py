@@ -20,7 +20,7 @@ See docs/decisions/0004-write-through-tables.md.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, overload
 
 from popmq_server.embedded.store.lmdb import Transaction
 from popmq_server.embedded.store.sharded import Sharded
@@ -28,6 +28,8 @@ from popmq_server.embedded.store.sharded import Sharded
 K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
+K_contra = TypeVar("K_contra", contravariant=True)
+V_co = TypeVar("V_co", covariant=True)
 C = TypeVar("C", bound="Table[Item, Item] | Undo")
 
 #: A key or a value of a table, where the code is the same for all tables: each has types of its own.
@@ -61,23 +63,38 @@ class Changes:
         self.count = 0
 
 
+class Get(Protocol[K_contra, V_co]):
+    """The type of `Table.get`."""
+
+    @overload
+    def __call__(self, key: K_contra, /) -> V_co | None: ...
+    @overload
+    def __call__(self, key: K_contra, default: D, /) -> V_co | D: ...
+
+
 class Table(Generic[K, V]):
     """A dict with an uncommitted layer. Only the writer thread uses it while a transaction runs."""
 
-    __slots__ = ("_base", "_layer", "_store", "changes")
+    __slots__ = ("_base", "_layer", "_store", "changes", "get")
+
+    #: The value of a key, or the default. A commit asks some forty times, most of them tables without uncommitted
+    #: changes: there it is the committed entries' own `get`.
+    get: Get[K, V]
 
     def __init__(self, store: StoreChange | None = None) -> None:
         self._base: dict[K, V] | Sharded[K, V] = {}
         self._layer: dict[K, V] = {}
         self._store = store
         self.changes = Changes()
+        self._rest()
 
-    @overload
-    def get(self, key: K) -> V | None: ...
-    @overload
-    def get(self, key: K, default: D) -> V | D: ...
-    def get(self, key: K, default: Item = None) -> Item:
-        value = self._layer.get(key, _NONE) if self._layer else _NONE
+    def _rest(self) -> None:
+        """Sets `get` of a table without uncommitted changes."""
+        self.get = self._base.get  # type: ignore[assignment]  # one of two kinds of committed entries
+
+    def _get(self, key: K, default: Item = None, /) -> Item:
+        """`get` of a table with uncommitted changes."""
+        value = self._layer.get(key, _NONE)
         if value is _NONE:
             return self._base.get(key, default)
         return default if value is _GONE else value
@@ -100,12 +117,15 @@ class Table(Generic[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         self.changes.count += 1
+        if not self._layer:
+            self.get = self._get
         self._layer[key] = value
 
     def pop(self, key: K) -> None:
         """Removes `key` if it exists."""
         self.changes.count += 1
         if key in self._base:
+            self.get = self._get
             self._layer[key] = _GONE
         else:
             self._layer.pop(key, None)
@@ -113,6 +133,8 @@ class Table(Generic[K, V]):
     def take(self) -> dict[K, V]:
         """Removes all uncommitted entries and returns them: of a table that is empty before each commit."""
         taken, self._layer = self._layer, {}
+        if taken:
+            self._rest()
         return taken
 
     def items(self) -> Iterator[tuple[K, V]]:
@@ -143,6 +165,7 @@ class Table(Generic[K, V]):
     def load_all(self, entries: dict[K, V]) -> None:
         """Sets all committed values: for the scan at start. The caller must not change `entries` afterwards."""
         self._base = entries if entries.__class__ is dict else dict(entries)
+        self._rest()
 
     @property
     def changed(self) -> bool:
@@ -173,11 +196,12 @@ class Table(Generic[K, V]):
                 self._base.pop(key, None)
             else:
                 self._base[key] = value
-        self._layer.clear()
+        self.drop()
 
     def drop(self) -> None:
         """After an abort: discards the layer."""
         self._layer.clear()
+        self._rest()
 
     def committed(self) -> dict[K, V]:
         """A copy of the committed entries: for comparisons in tests and fsck."""
@@ -200,6 +224,7 @@ def merge_all(tables: "list[Table[Item, Item] | Undo]") -> None:
             table.merge()
             continue
         base, layer, table._layer = table._base, table._layer, {}
+        table.get = base.get
         for key in layer:
             if layer[key] is _GONE:
                 base.pop(key, None)
@@ -230,11 +255,10 @@ class StoredTable(Table[K, V]):
         """The keys of all committed entries, which may be millions: for fsck and tests."""
         raise NotImplementedError
 
-    @overload
-    def get(self, key: K) -> V | None: ...
-    @overload
-    def get(self, key: K, default: D) -> V | D: ...
-    def get(self, key: K, default: Item = None) -> Item:
+    def _rest(self) -> None:
+        self.get = self._get
+
+    def _get(self, key: K, default: Item = None, /) -> Item:
         value = self._layer.get(key, _NONE) if self._layer else _NONE
         if value is _NONE:
             if (value := self._base.get(key)) is None:

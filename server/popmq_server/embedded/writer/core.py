@@ -357,7 +357,7 @@ class Core:
     def _begin_with_room(self, shut: bool) -> Tx:
         """Begins a transaction with its Room. If freed pages are needed, makes a commit first that releases them."""
         tx = self._with_room(shut)
-        if not self.space.recovers:
+        if tx.room.plenty or not self.space.recovers:
             return tx
         try:
             tx.save_time()

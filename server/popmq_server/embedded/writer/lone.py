@@ -54,7 +54,8 @@ class Lone:
         except Exception as error:  # DiskFault, CommitFailed: what follows is for the writer thread
             self._error = error
         else:
-            self.took(committed.seconds)
+            if committed.seconds > LONGEST_S:
+                self.took(committed.seconds)
             return committed
         return None
 

@@ -202,7 +202,9 @@ class Writer(Generic[T]):
 
     def _due(self) -> bool:
         """Whether a job or a fold is due."""
-        due_ms = self._wake_ms()
+        due_ms = self._core.next_due_ms
+        if self._folds is not None:
+            due_ms = self._folds.sooner(due_ms)
         return due_ms is not None and due_ms <= self._clock.now_ms()
 
     def stop(self) -> None:

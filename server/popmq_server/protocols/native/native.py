@@ -205,7 +205,8 @@ class NativeService:
 def stored_sizes(command: Send, answer: Sent) -> list[int]:
     """Bytes of each stored message, without refused ones and duplicates."""
     if answer.places is None:
-        return [len(entry.data) for entry in command.valid]
+        valid = command.valid
+        return [len(valid[0].data)] if len(valid) == 1 else [len(entry.data) for entry in valid]
     return [
         len(entry.data)
         for entry, place in zip(command.valid, answer.places, strict=True)

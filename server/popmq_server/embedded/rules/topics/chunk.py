@@ -74,6 +74,8 @@ class PlacedMessages(NamedTuple):
 
 def staged(queue: int, first: int, messages: tuple[Outgoing, ...]) -> PlacedMessages:
     """Messages with the size of their records."""
+    if len(messages) == 1:
+        return PlacedMessages(queue, first, messages, len(messages[0].data) + RECORD_HEAD_BYTES)
     size = sum(map(len, [message.data for message in messages]))
     return PlacedMessages(queue, first, messages, size + RECORD_HEAD_BYTES * len(messages))
 

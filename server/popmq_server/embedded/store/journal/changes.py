@@ -105,7 +105,7 @@ class JournaledTransaction(Transaction):
         size = stays + len(more)
         if size > _INLINE_MAX and _long_pages(size) > _long_pages(stays + last):
             self._take_pages(name, key, value)
-        Transaction.put_bare(self, name, key, value)
+        self._replace(name, key, value)
 
     def _put_long(self, name: str, key: bytes, value: bytes) -> None:
         """Before a put of a long value: records it, as a splice if that is shorter, and takes pages if it grows."""
