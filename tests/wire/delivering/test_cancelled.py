@@ -94,6 +94,7 @@ async def test_a_pop_cancelled_in_the_moment_of_its_answer_is_released(
     Without a wire, since no client can hit that turn on purpose.
     """
     broker = EmbeddedEngine(Options(folder, sync="none"), clock, Metrics())
+    broker._ready = (None,)  # other calls wait for this turn of the loop: the command is queued with theirs
     await broker.execute(CreateTopic(TOPIC, 1, False, 60_000))
     await broker.execute(CreateGroup(GROUP, 17, (0,), 60_000, 0, "EARLIEST", 0, False))
     await broker.execute(Send(TOPIC, (outgoing(b"a"),)))

@@ -32,6 +32,8 @@ class Lone:
         self._core = core
         self._slow_until = 0.0
         self._error: Exception | None = None
+        #: The last command that needed the writer thread.
+        self._handed_over: Operation[object] | None = None
 
     def took(self, seconds: float) -> None:
         """Notes the time of a batch of one command, on either thread."""
@@ -41,7 +43,7 @@ class Lone:
     def run(self, command: Operation[object]) -> Committed | None:
         """Runs a command; no job and no fold may be due. None: it has had no effect, and is for the writer thread."""
         core = self._core
-        if self._error is not None or not _is_small(command) or not core.store.unfolded:
+        if command is self._handed_over or not _is_small(command) or not core.store.unfolded:
             return None
         if self._slow_until and stopwatch() < self._slow_until:
             return None
@@ -57,6 +59,7 @@ class Lone:
             if committed.seconds > LONGEST_S:
                 self.took(committed.seconds)
             return committed
+        self._handed_over = command
         return None
 
     def raise_fault(self) -> None:
