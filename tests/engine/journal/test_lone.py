@@ -84,6 +84,22 @@ async def test_a_lone_send_pop_and_ack_run_on_the_loops_thread(engine: Engine) -
     assert await engine.here(ask.Ack("g", (deliveries(popped)[0].handle,))) == [True]
 
 
+@pytest.mark.parametrize("others", [0, 1])
+async def test_a_lone_command_is_answered_in_the_turn_of_the_loop_in_which_nothing_else_is_to_run(
+    engine: Engine, others: int
+) -> None:
+    await asyncio.to_thread(asleep, engine.broker._writer)
+    engine.broker._ready = range(others)
+    steps = iter(engine.broker.execute(sending("a")).__await__())
+    if others:
+        assert next(steps) is not None, "it is queued, and waits"
+    else:
+        with pytest.raises(StopIteration):
+            next(steps)
+    engine.broker._ready = (None,)
+    assert await engine.bodies() == 1
+
+
 async def test_what_is_no_small_send_pop_or_ack_runs_on_the_writers_thread(engine: Engine) -> None:
     assert await engine.here(sending("x" * 70_000)) == [False]
     assert await engine.here(ask.CreateTopic("u", 1, False, KEEP_MS_MAX)) == [False]
