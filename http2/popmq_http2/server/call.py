@@ -93,7 +93,6 @@ class Call:
         "_callbacks",
         "_deadline_s",
         "_outlet",
-        "_trailing",
         "_waiters",
         "arrival",
         "begun",
@@ -115,6 +114,7 @@ class Call:
         "running",
         "stream_id",
         "task",
+        "trailing",
         "window_in",
         "window_out",
     )
@@ -138,7 +138,8 @@ class Call:
         self._deadline_s = None if head.timeout_s is None else monotonic() + head.timeout_s
         #: Metadata that goes before the first message.
         self.initial: Metadata = ()
-        self._trailing: Metadata = ()
+        #: Metadata that goes with the status.
+        self.trailing: Metadata = ()
         self._waiters: tuple[asyncio.Future[None], ...] = ()
         #: Bytes that the client and we may still send; the rest of the content-length, or below 0 without one.
         self.window_in, self.window_out, self.body_left = window_in, window_out, head.length
@@ -224,7 +225,7 @@ class Call:
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
         """Sets metadata that is sent with the status."""
-        self._trailing = tuple(metadata)
+        self.trailing = tuple(metadata)
 
     async def write(self, message: bytes) -> None:
         """Sends one message; waits while the client does not take the earlier ones."""
@@ -273,7 +274,7 @@ class Call:
     def trailers_block(self, code: Code, message: str, metadata: Metadata) -> bytes:
         """The block that ends the response: INTERNAL if the handler set metadata that HTTP/2 cannot carry."""
         try:
-            return encode(trailers(code, message, (*self._trailing, *metadata)))
+            return encode(trailers(code, message, (*self.trailing, *metadata)))
         except ValueError:
             log.exception("the handler of %s set metadata that cannot be sent", self.path)
             return encode(trailers(Code.INTERNAL, "the handler set metadata that cannot be sent"))
@@ -291,10 +292,6 @@ class Call:
             return False
         streams_in = self.method is not None and self.method.streams_in
         return not streams_in or not inbox.received or (inbox.is_partial and not inbox.waiting)
-
-    @property
-    def has_trailing(self) -> bool:
-        return bool(self._trailing)
 
     def wake(self) -> None:
         """Wakes the tasks of the handler: a message came, or the client took what they wrote."""

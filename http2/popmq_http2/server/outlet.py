@@ -140,7 +140,7 @@ class Outlet:
         call.fresh += (b"\0" + U32.pack(size - 5), message)
         call.queued += size
         self.unsent += size
-        call.ending = call.trailers_block(Code.OK, "", ()) if call.has_trailing else b""
+        call.ending = call.trailers_block(Code.OK, "", ()) if call.trailing else b""
         if self._ready or self._dirty or self._full:
             self._add(call)
         else:  # nothing else is written in this turn
@@ -151,7 +151,7 @@ class Outlet:
         """Queues the status, after all messages."""
         if call.ending is not None:
             return
-        plain = code is Code.OK and not message and not metadata and not call.has_trailing
+        plain = code is Code.OK and not message and not metadata and not call.trailing
         call.ending = b"" if plain else call.trailers_block(code, message, metadata)
         self._add(call)
 

@@ -20,7 +20,10 @@ class Rates:
             if (ring := self._rings.get(key)) is None:
                 ring = self._rings[key] = {}
             second = self._clock.now_ms() // 1000
-            ring[second] = ring.get(second, 0) + count
+            if second in ring:
+                ring[second] += count
+                return
+            ring[second] = count
             if len(ring) > 2 * WINDOW_S:
                 self._forget(ring, second)
 

@@ -371,7 +371,7 @@ class Core:
         return self._with_room(shut)
 
     def _with_room(self, shut: bool) -> Tx:
-        tx = self._begin()
+        tx = Tx(self.state, self.store, self.clock.now_ms(), self.clock.wall_ms())
         try:
             tx.room = self.space.room(tx.kv, lambda: backlog.greatest_backlog(self.state), shut=shut)
         except BaseException:

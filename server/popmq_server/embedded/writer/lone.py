@@ -29,7 +29,8 @@ class Lone:
     """Runs lone commands of one writer, whose thread begins nothing meanwhile."""
 
     def __init__(self, core: Core) -> None:
-        self._core = core
+        assert core.store.folding is not None, "without a journal no command runs here"
+        self._core, self._folding = core, core.store.folding
         self._slow_until = 0.0
         self._error: Exception | None = None
         #: The last command that needed the writer thread.
@@ -43,7 +44,7 @@ class Lone:
     def run(self, command: Operation[object]) -> Committed | None:
         """Runs a command; no job and no fold may be due. None: it has had no effect, and is for the writer thread."""
         core = self._core
-        if command is self._handed_over or not _is_small(command) or not core.store.unfolded:
+        if command is self._handed_over or not _is_small(command) or not self._folding.unfolded:
             return None
         if self._slow_until and stopwatch() < self._slow_until:
             return None

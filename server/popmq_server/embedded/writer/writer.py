@@ -149,7 +149,10 @@ class Writer(Generic[T]):
         if self._lone is None:
             return None
         with self._lock:
-            if not self._asleep or not self._gathering.one_by_one or self._stopping or any(self._lanes) or self._due():
+            acks, sends, pops = self._lanes
+            if acks or sends or pops or not self._asleep or not self._gathering.one_by_one or self._stopping:
+                return None
+            if self._due():
                 return None
             committed = self._lone.run(command)
             if committed is not None:

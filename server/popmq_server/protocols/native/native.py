@@ -252,7 +252,8 @@ def read_send(whole: bytes) -> Send:
         check_range(len(view.messages), "messages", 1, validation.ENTRIES_MAX)
     raws = list(view.messages)  # each access to the field copies a message
     total = sum(map(len, raws))
-    check_messages_total(len(raws), total, validation.ENTRIES_MAX, validation.SEND_BYTES_MAX)
+    if not raws or total > validation.SEND_BYTES_MAX:
+        check_messages_total(len(raws), total, validation.ENTRIES_MAX, validation.SEND_BYTES_MAX)
     producer = read_producer(view.producer_id, view.request_number)
     entries = validated(pb.SendRequest, whole, raws, producer, view.request_number)
     return Send(validation.sent_name(view.topic), entries, producer, view.request_number, total)

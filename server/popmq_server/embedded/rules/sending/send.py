@@ -30,9 +30,10 @@ def send(tx: Tx, command: Send, topic: Topic, kind: type[Placing]) -> Sent:
 
     `topic`: that of the request (`expect_topic`). `kind`: the class that places messages that are not plain.
     """
-    topic_types.check_types(topic, command.types)
+    if command.types:
+        topic_types.check_types(topic, command.types)
     messages: tuple[Outgoing, ...] = command.valid  # type: ignore[assignment]  # hashed by loop/hashes.py
-    key = dedup.key_of(command)
+    key = dedup.key_of(command) if command.producer_id else b""
     if key and (first := dedup.first_answer(tx, key, topic, len(messages))) is not None:
         return first
     permission.check_send(topic)  # after the look-up: a request that was stored before still gets its answer

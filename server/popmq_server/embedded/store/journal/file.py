@@ -69,6 +69,8 @@ class Journal:
         """Voids all records: the next one builds on `commit`."""
         self._head = identity, commit
         self.bytes = self.records = self._crc = 0
+        #: Bytes of changes for which a further record has room.
+        self.left = JOURNAL_BYTES - _HEAD.size
 
     def reserve(self) -> None:
         """Takes the disk space of the file. Raises DiskFault."""
@@ -77,10 +79,6 @@ class Journal:
             os.fsync(self._file)
         except OSError as error:
             raise fault_of(error) from error
-
-    def has_room(self, size: int) -> bool:
-        """Whether the file has room for a record with `size` bytes of changes."""
-        return self.bytes + _HEAD.size + size <= JOURNAL_BYTES
 
     def append(self, changes: bytes, within_s: float | None = None) -> bool:
         """Writes a record, and syncs it. Raises DiskFault; the next record is then written over this one, as also after
@@ -103,6 +101,7 @@ class Journal:
         except OSError as error:
             raise fault_of(error) from error
         self.bytes += len(record)
+        self.left -= len(record)
         self.records += 1
         self._crc = crc
         return True

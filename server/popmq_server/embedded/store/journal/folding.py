@@ -129,8 +129,9 @@ class Folding:
     def _takes(self, size: int) -> bool:
         """Whether the journal takes a record of this size."""
         journal = self.journal
-        usable = journal is not None and bool(self._identity) and not self._sick
-        return usable and journal is not None and size <= JOURNALED_BYTES_MAX and journal.has_room(size)
+        if journal is None or self._sick or not self._identity:
+            return False
+        return size <= JOURNALED_BYTES_MAX and size <= journal.left
 
     def _append(self, tx: JournaledTransaction, changes: bytes) -> None:
         assert self.journal is not None
