@@ -231,7 +231,10 @@ class Streams:
             return
         self.last_id = stream_id
         try:
-            read = self._head(block)
+            if (read := self._heads.get(block)) is None:
+                read = self._head(block)
+            else:
+                self._own_headers = 0
         except Malformed as malformed:
             raise StreamFault(stream_id, PROTOCOL_ERROR, str(malformed)) from None
         if self.closing or max(self._running.count, len(self.calls)) >= self._limits.streams:
@@ -241,10 +244,6 @@ class Streams:
 
     def _head(self, block: bytes) -> Head:
         """Decodes a block. Caches the result if the block changed no table, until another block changes one."""
-        known = self._heads.get(block)
-        if known is not None:
-            self._own_headers = 0
-            return known
         version = self._decoder.version
         read = self._reader.read(self._pairs(block))
         self._own_headers = self._decoder.list_bytes

@@ -26,13 +26,21 @@ class Count:
         self.value += amount
 
 
+class Counts(dict[tuple[str, ...], Count]):
+    """The counts of a family by their label values; one that is asked for begins at 0."""
+
+    def __missing__(self, values: tuple[str, ...]) -> Count:
+        made = self[values] = Count()
+        return made
+
+
 class CounterFamily:
     """Counts by labels. Without labels it is shown from the start, with them after its first count."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str], registry: CollectorRegistry | None) -> None:
         """`registry`: None: the caller registers it later, or never shows it."""
         self._name, self._text, self._labels = name, text, labels
-        self._counts: dict[tuple[str, ...], Count] = {}
+        self.counts = Counts()
         if not labels:
             self.labels()
         if registry is not None:
@@ -40,26 +48,24 @@ class CounterFamily:
 
     def labels(self, *values: str) -> Count:
         """The count of these label values."""
-        if (found := self._counts.get(values)) is None:
-            found = self._counts[values] = Count()
-        return found
+        return self.counts[values]
 
     def value(self, *values: str) -> float:
         """The count of these label values; 0 before their first one."""
-        found = self._counts.get(values)
+        found = self.counts.get(values)
         return found.value if found is not None else 0.0
 
     def inc(self, amount: float = 1) -> None:
         """Adds to the count without labels."""
-        self._counts[()].value += amount
+        self.counts[()].value += amount
 
     def remove(self, *values: str) -> None:
         """Drops the count of these label values."""
-        self._counts.pop(values, None)
+        self.counts.pop(values, None)
 
     def names(self) -> list[tuple[str, ...]]:
         """The label values of all counts."""
-        return list(self._counts)
+        return list(self.counts)
 
     def describe(self) -> Iterator[Metric]:
         yield CounterMetricFamily(self._name, self._text, labels=self._labels)
@@ -67,7 +73,7 @@ class CounterFamily:
     def collect(self) -> Iterator[Metric]:
         """The family for a scrape, which runs on another thread: `list` copies the counts in one step."""
         family = CounterMetricFamily(self._name, self._text, labels=self._labels)
-        for values, count in list(self._counts.items()):
+        for values, count in list(self.counts.items()):
             family.add_metric(values, count.value)
         yield family
 

@@ -16,12 +16,12 @@ class Traffic:
 
     def served(self, method: str, group: str, topic: str = "") -> None:
         """Counts a request whose names are known to exist."""
-        self._metrics.requests.labels(method, group, topic).value += 1
+        self._metrics.requests.counts[method, group, topic].value += 1
 
     def moved(self, method: str, group: str, topic: str, messages: int, size: int = 0) -> None:
         """Counts messages and bytes for the metrics and for the rates of GetStats."""
         if messages:
-            self._metrics.messages.labels(method, group, topic).value += messages
+            self._metrics.messages.counts[method, group, topic].value += messages
             self._rates.add(method, group, topic, messages)
         if size:
-            self._metrics.bytes.labels(method, group, topic).value += size
+            self._metrics.bytes.counts[method, group, topic].value += size

@@ -78,7 +78,8 @@ class PythonTransport:
         self._methods: dict[str, Method] = {}
         self._sockets: list[tuple[socket.socket, ssl.SSLContext | None]] = []
         self._unknown = Method(self._refuse_unknown, streams_in=True, streams_out=True) if authentication else None
-        self._server = popmq_http2.Server(self._find, limits, self._check if authentication else None)
+        find = self._find if authentication else self._methods.get
+        self._server = popmq_http2.Server(find, limits, self._check if authentication else None)
 
     def register(self, service: str, methods: Mapping[str, ServedMethod]) -> None:
         for name, method in methods.items():

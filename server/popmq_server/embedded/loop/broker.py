@@ -214,7 +214,7 @@ class EmbeddedEngine(InPieces):
         The admitted ones are bounded (admitted.py): callers get BUSY before the process runs out of memory. An
         answer with messages needs room (contract/engine.py).
         """
-        room = self._room if isinstance(operation, READS) else None
+        room = self._room if type(operation) in READS else None
         if room is not None:
             room.check()
         command: Operation[object] = operation

@@ -30,7 +30,7 @@ def with_hashes(command: Send | Stage | Settle) -> Send | Stage | Settle:
     if isinstance(command, Settle):
         return replace(command, sends=tuple([cast(Send, with_hashes(each)) for each in command.sends]))
     given = command.entries
-    if len(given) == 1 and isinstance(given[0], NewMessage):
+    if len(given) == 1 and type(given[0]) is NewMessage:
         entries: Entries = (_hashed(given[0]),)
     elif len(given) < _BATCH_MIN:
         entries = tuple([_hashed(entry) if isinstance(entry, NewMessage) else entry for entry in given])
@@ -39,7 +39,7 @@ def with_hashes(command: Send | Stage | Settle) -> Send | Stage | Settle:
     else:
         made = iter(_all_hashed([entry for entry in given if isinstance(entry, NewMessage)]))
         entries = tuple(next(made) if isinstance(entry, NewMessage) else entry for entry in given)
-    if isinstance(command, Send):  # in a third of the time of `replace`
+    if type(command) is Send:  # in a third of the time of `replace`
         once = command.producer_id, command.request_number
         return Send(command.topic, entries, *once, command.bytes, command.types)
     return replace(command, entries=entries)

@@ -63,8 +63,7 @@ class Tx:
         `wall_ms`: the machine's clock, for delivery times given as wall time; None: the same as `now_ms`.
         """
         self.state = state
-        self.kv = store.begin_batch()
-        state.read_through(self.kv)
+        state.ck.kv = state.leases.kv = self.kv = store.begin_batch()
         self.now_ms = now_ms
         #: Bytes that may still be written: space.py.
         self.room = UNLIMITED
@@ -153,8 +152,9 @@ class Tx:
 
     def merge(self) -> None:
         """Makes the committed changes visible to later transactions."""
-        merge_all(self.state.transactional)
-        self.state.read_through(None)
+        state = self.state
+        merge_all(state.transactional)
+        state.ck.kv = state.leases.kv = None
 
     def abort(self) -> None:
         """Drops the transaction, and all that it changed in memory."""

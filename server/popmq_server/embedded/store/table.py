@@ -220,6 +220,9 @@ def merge_all(tables: "list[Table[Item, Item] | Undo]") -> None:
     for table in tables:
         if not table._layer:
             continue
+        if table.__class__ is Undo:
+            table._layer.clear()
+            continue
         if table.__class__ is not Table or table._base.__class__ is not dict or len(table._base) > LARGE:
             table.merge()
             continue

@@ -148,6 +148,7 @@ class Retaining(Job):
     """
 
     name = "retention"
+    moved_by = frozenset({"meta"})  # the row of the counters has the end of the log
 
     def __init__(self, now_ms: int) -> None:
         super().__init__()

@@ -73,8 +73,8 @@ class Lone:
 
 
 def _is_small(command: Operation[object]) -> bool:
-    if isinstance(command, Send):
+    if type(command) is Send:
         return command.bytes <= SEND_BYTES_MAX
-    if isinstance(command, Ack):
+    if type(command) is Ack:
         return len(command.handles) <= MESSAGES_MAX
-    return isinstance(command, Pop) and command.max_messages <= MESSAGES_MAX
+    return type(command) is Pop and command.max_messages <= MESSAGES_MAX

@@ -288,6 +288,7 @@ class MergingBlocks(Job):
     """
 
     name = "index blocks"
+    moved_by = frozenset({"meta"})  # a new block is that of a new chunk, whose position is a counter
 
     def __init__(self, now_ms: int) -> None:
         super().__init__()
