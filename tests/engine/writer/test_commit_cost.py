@@ -7,7 +7,7 @@ from tests.engine.rig import Rig, numbered, sending
 from tests.engine.work import calls
 
 #: Calls of a commit of one command, of one message each: a little more than was counted.
-SEND_MAX, POP_MAX, ACK_MAX = 430, 660, 515
+SEND_MAX, POP_MAX, ACK_MAX = 370, 615, 485
 
 
 @pytest.fixture(autouse=True)

@@ -110,8 +110,7 @@ class EmbeddedEngine(InPieces):
         self.clock = clock
         self.metrics = metrics
         self._loop = asyncio.get_running_loop()
-        #: What is to run in this turn of the event loop after the running callback. A loop of another kind does not
-        #: tell: no command runs at once then.
+        #: What this turn of the event loop has still to run; if the loop does not tell, no command runs at once.
         self._ready: Collection[object] = getattr(self._loop, "_ready", (None,))
         named, journaled = not isinstance(options.max_size, Unnamed), options.journal == "on"
         limit, sync = options.max_size, options.sync
@@ -219,24 +218,19 @@ class EmbeddedEngine(InPieces):
             room.check()
         command: Operation[object] = operation
         if command.__class__ in _HASHED:
-            messages: Any = command
-            command = with_hashes(messages)
-        if (results := self._at_once(command)) is None:
-            result: Any = await self._answer_of(command)
-        elif isinstance(results[0], BaseException):
-            raise results[0]
-        else:
-            result = results[0]
+            command = with_hashes(command)  # type: ignore[arg-type]  # one of these types
+        result: A = (self._at_once(command) or [await self._answer_of(command)])[0]
+        if isinstance(result, BaseException):
+            raise result
         if room is not None:
             try:
                 room.hold(answer_bytes(result))
             except Refused:
                 self._unheard(command, result)
                 raise
-        answer: A = result
-        return answer
+        return result
 
-    async def _answer_of(self, command: Operation[object]) -> object:
+    async def _answer_of(self, command: Operation[object]) -> Any:
         """Queues a command, and waits for its answer. Raises Refused."""
         size = self._admitted.admit(command)
         future: asyncio.Future[object] = self._loop.create_future()

@@ -390,8 +390,7 @@ class Core:
         timed: jobs.Timed | None = None
         alike = coalescing.Alike(batch, order) if batch.as_one else None
         for index in order:
-            command = batch.commands[index]
-            lane = command.lane
+            lane = (command := batch.commands[index]).lane
             if timed is None and lane > LANE_ACK:
                 timed = time(tx)
             if lane == LANE_POP and tx.state.staged.changed:
@@ -482,8 +481,7 @@ class Core:
             tx.merge()  # keeps what is in memory only
             tx.abort()
             self.timetable.committed()
-        if tx.events:
-            self._reporter.report(tx.events, tx.now_ms)
+        self._reporter.report(tx.events, tx.now_ms)
         seconds = stopwatch() - batch.began
         resulted = tx.resulted or ()
         told = failures, self.breaches.take()

@@ -1,7 +1,9 @@
 """Commands that run on the event loop's own thread, without a hand-over to the writer thread and back.
 
 A command that waits alone while the writer sleeps costs two changes of threads. With a journal its commit is an append
-and one sync (store/journal/folding.py). So it runs on the loop's thread, while the writer thread sleeps, if
+and one sync (store/journal/folding.py). So it runs on the loop's thread, while the writer thread sleeps: in the turn of
+the loop that handles its call, if nothing else is to run in it (`Writer.at_once`), else in the next one, if no other
+command came (`Writer.turned`). That is, if
 
     the disk is fast     no lone batch of the last REST_S took longer than LONGEST_S: while the loop waits for a disk,
                          it reads no request and sends no heartbeat; so it waits no longer for a sync than ELSEWHERE_S
