@@ -13,6 +13,7 @@ from cryptography import x509
 
 import popmq
 from harness.broker_process import own_port
+from popmq_http2.frames import PREFACE
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import StartError
@@ -183,6 +184,7 @@ def test_a_session_of_a_replaced_authority_is_not_resumed(required: Secured, tmp
             socket.create_connection((host, int(port)), timeout=CALL_S) as plain,
             context.wrap_socket(plain, server_hostname="localhost", session=session) as secure,
         ):
+            secure.sendall(PREFACE)
             assert secure.recv(1)
             return secure.session
 

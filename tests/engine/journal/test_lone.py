@@ -100,6 +100,17 @@ async def test_a_lone_command_is_answered_in_the_turn_of_the_loop_in_which_nothi
     assert await engine.bodies() == 1
 
 
+async def test_a_command_that_comes_again_as_a_look_that_was_cut_short_does_runs_on_the_writers_thread(
+    engine: Engine,
+) -> None:
+    """A Pop that looks through a million messages, piece by piece, would let the loop read no request meanwhile."""
+    await engine.here(sending("before"))
+    again = ask.Pop("t", "g", max_messages=1)
+    await engine.here(sending("another"))
+    assert await engine.here(again) == [True]
+    assert await engine.here(again) == [False]
+
+
 async def test_what_is_no_small_send_pop_or_ack_runs_on_the_writers_thread(engine: Engine) -> None:
     assert await engine.here(sending("x" * 70_000)) == [False]
     assert await engine.here(ask.CreateTopic("u", 1, False, KEEP_MS_MAX)) == [False]

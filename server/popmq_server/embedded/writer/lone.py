@@ -35,8 +35,9 @@ class Lone:
         self._core, self._folding = core, core.store.folding
         self._slow_until = 0.0
         self._error: Exception | None = None
-        #: The last command that needed the writer thread.
-        self._handed_over: Operation[object] | None = None
+        #: The last command. If it comes again it needs the writer thread, or it is a look that was cut short: the event
+        #: loop must turn before the next one.
+        self._last: Operation[object] | None = None
 
     def took(self, seconds: float) -> None:
         """Notes the time of a batch of one command, on either thread."""
@@ -46,10 +47,11 @@ class Lone:
     def run(self, command: Operation[object]) -> Committed | None:
         """Runs a command; no job and no fold may be due. None: it has had no effect, and is for the writer thread."""
         core = self._core
-        if command is self._handed_over or not _is_small(command) or not self._folding.unfolded:
+        if command is self._last or not _is_small(command) or not self._folding.unfolded:
             return None
         if self._slow_until and stopwatch() < self._slow_until:
             return None
+        self._last = command
         try:
             committed = core.attempt(Batch([command]), [0], nothing)
         except Slow:
@@ -62,7 +64,6 @@ class Lone:
             if committed.seconds > LONGEST_S:
                 self.took(committed.seconds)
             return committed
-        self._handed_over = command
         return None
 
     def raise_fault(self) -> None:
