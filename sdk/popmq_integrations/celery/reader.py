@@ -66,7 +66,6 @@ class Feed:
     topics: list[str]
     budget: Budget
     deliver: Callable[[popmq.Delivery], None]
-    one_by_one: bool  # `drain_events` returns after each of its messages: who waits for replies counts its calls
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
 
 
@@ -124,18 +123,21 @@ class Reader:
                 await asyncio.sleep(AGAIN_S)
                 continue
             except Exception as error:  # the consumer's thread raises it
-                self._ring([error])
+                self._arrive([error])
                 return
             taken = batch[: max(0, feed.budget.room())]  # less, if another topic of this channel was faster
             for delivery in batch[len(taken) :]:
                 give_back(delivery)
             for delivery in taken:
                 feed.budget.held.add(delivery.__enter__())  # its lease is renewed from now on
-            self._ring([(feed, delivery) for delivery in taken])
+            self._arrive([(feed, delivery) for delivery in taken])
 
-    def _ring(self, arrived: Sequence[tuple[Feed, popmq.Delivery] | Exception]) -> None:
-        if arrived:
-            self._arrived.extend(arrived)
+    def _arrive(self, arrived: Sequence[tuple[Feed, popmq.Delivery] | Exception]) -> None:
+        self._arrived.extend(arrived)
+        self._ring(len(arrived))
+
+    def _ring(self, waiting: int) -> None:
+        if waiting > 0:
             with suppress(BlockingIOError):  # full of bytes that were not read yet
                 self._bell.send(b"\0")
 
@@ -154,7 +156,7 @@ class Reader:
     # ── Messages ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def drain(self, timeout: float | None) -> None:
-        """Hands over what has arrived; waits up to `timeout` seconds, or for ever. Raises socket.timeout."""
+        """Hands over the next message; waits up to `timeout` seconds, or for ever. Raises socket.timeout."""
         until = None if timeout is None else monotonic() + timeout
         while not self._arrived:
             left = None if until is None else until - monotonic()
@@ -162,29 +164,30 @@ class Reader:
                 raise TimeoutError
             self.socket.settimeout(left)
             self.socket.recv(4096)
-        for _ in range(len(self._arrived)):
-            if not self._hand_over():
-                return
+        self._hand_over()
 
     def readable(self) -> None:
-        """As `drain`, for an event loop that has seen bytes in `socket`."""
+        """Hands over the next message, for an event loop that has seen bytes in `socket`.
+
+        One, as `drain` does: between two of them the worker's loop sends the ack of a task that has run in its process,
+        which a kill would else repeat.
+        """
         self.socket.setblocking(False)
         with suppress(BlockingIOError):
             self.socket.recv(4096)
-        for _ in range(len(self._arrived)):
-            self._hand_over()
+        self._ring(len(self._arrived) - 1)
+        self._hand_over()
 
-    def _hand_over(self) -> bool:
-        """Gives a consumer what has arrived for it. False: not more at once. Raises what a Pop has raised."""
+    def _hand_over(self) -> None:
+        """Gives a consumer what has arrived for it. Raises what a Pop has raised."""
         try:
             arrived = self._arrived.popleft()
         except IndexError:  # a consumer was cancelled by the one before
-            return False
+            return
         if isinstance(arrived, Exception):
             raise arrived
         feed, delivery = arrived
         feed.deliver(delivery)
-        return not feed.one_by_one
 
     def get(self, topics: list[str], group: str, budget: Budget) -> popmq.Delivery | None:
         """One message, without waiting."""

@@ -6,8 +6,10 @@ A producer sends numbered tasks, a third of them for later. Each run appends to 
 
 lost      tasks whose send returned, and which never ran
 early     runs before their time
-twice     runs of a task that had run to its end, although neither its worker nor the broker was killed since
-again     other repeated runs: at-least-once, since a worker was killed between the run and its ack
+again     repeated runs: at-least-once, since their worker was killed between the run and its ack
+outage    repeated runs, since the broker was away when their worker sent the ack, until their lease ended
+twice     repeated runs, although neither the worker nor the broker was killed since
+most      repeated runs after one kill of a worker, at most
 missing   tasks that ran, and have no result
 """
 
@@ -20,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -35,6 +37,8 @@ from tests.integrations.campaign.adapters import ADAPTERS, Adapter
 QUIET_S = 30.0
 #: Clocks of Redis's delays are whole milliseconds.
 EARLY_S = 0.002
+#: After an outage clients have a call again within so many seconds.
+CALL_S = 1.0
 
 
 class Process(Protocol):
@@ -59,8 +63,10 @@ class Counts:
     runs: int = 0
     lost: int = 0
     early: int = 0
-    twice: int = 0
     again: int = 0
+    outage: int = 0
+    twice: int = 0
+    most: int = 0
     missing: int = 0
     seconds: float = 0.0
     details: list[str] = field(default_factory=list)
@@ -136,13 +142,14 @@ def produce(adapter: Adapter, plan: Plan, until: float) -> dict[int, Any]:
     return sent
 
 
-def kill_brokers(broker: Process, plan: Plan, kills: list[float]) -> None:
-    """kill -9 of the broker, spread evenly, each followed by a start at once."""
+def kill_brokers(broker: Process, plan: Plan, outages: list[tuple[float, float]]) -> None:
+    """kill -9 of the broker, spread evenly, each followed by a start at once: notes when it was away."""
     for _ in range(plan.broker_kills):
         threading.Event().wait(plan.seconds / plan.broker_kills * random.uniform(0.7, 1.0))
         broker.kill()
-        kills.append(time.time())
+        killed = time.time()
         broker.start()
+        outages.append((killed, time.time()))
 
 
 def runs_of(log: Path) -> dict[int, list[tuple[float, float, float, int]]]:
@@ -174,20 +181,26 @@ def missing_results(adapter: Adapter, numbers: dict[int, Any]) -> list[int]:
     return sorted(left)
 
 
-def judge(counts: Counts, runs: dict[int, Any], killed: list[tuple[int, float]], broker_kills: list[float]) -> None:
-    """Sorts the runs. A repeated run has a cause if its first worker was killed, or the broker was, since it began."""
+def judge(
+    counts: Counts, runs: dict[int, Any], killed: list[tuple[int, float]], outages: list[tuple[float, float]]
+) -> None:
+    """Sorts the runs. A repeated run has a cause if its first worker was killed, or the broker was away, meanwhile."""
     ends = dict(killed)
+    by_worker: Counter[int] = Counter()
     for number, found in runs.items():
         found.sort(key=lambda run: run[1])
         counts.runs += len(found)
         counts.early += sum(begun < due - EARLY_S for due, begun, _, _ in found)
         for (_, before, _, process), (_, begun, _, _) in itertools.pairwise(found):
-            died = process in ends and ends[process] <= begun
-            if died or any(before - 1.0 <= at <= begun for at in broker_kills):
+            if process in ends and ends[process] <= begun:
                 counts.again += 1
+                by_worker[process] += 1
+            elif any(before - CALL_S <= up and down <= begun for down, up in outages):
+                counts.outage += 1
             else:
                 counts.twice += 1
                 counts.details.append(f"task {number} ran at {before} in {process} and at {begun}")
+    counts.most = max(by_worker.values(), default=0)
 
 
 def run(framework: str, broker_name: str, plan: Plan) -> Counts:
@@ -197,12 +210,12 @@ def run(framework: str, broker_name: str, plan: Plan) -> Counts:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         broker: Process = BrokerProcess(folder / "data") if broker_name == "popmq" else RedisServer(folder)
-        log, broker_kills = folder / "runs.txt", list[float]()
+        log, outages = folder / "runs.txt", list[tuple[float, float]]()
         broker.start()
         try:
             adapter = ADAPTERS[framework, broker_name](broker.endpoint)
             with killing_workers(framework, broker_name, broker.endpoint, plan, log) as killed:
-                chaos = threading.Thread(target=kill_brokers, args=(broker, plan, broker_kills))
+                chaos = threading.Thread(target=kill_brokers, args=(broker, plan, outages))
                 chaos.start()
                 sent = produce(adapter, plan, time.monotonic() + plan.seconds)
                 chaos.join()
@@ -210,11 +223,11 @@ def run(framework: str, broker_name: str, plan: Plan) -> Counts:
                 runs = runs_of(log)
                 done = {number: each for number, each in sent.items() if number in runs}
                 missing = missing_results(adapter, done)
-            judge(counts, runs, killed, broker_kills)
+            judge(counts, runs, killed, outages)
         finally:
             broker.kill()
     lost = sorted(sent.keys() - runs.keys())
-    counts.sent, counts.kills, counts.broker_kills = len(sent), len(killed), len(broker_kills)
+    counts.sent, counts.kills, counts.broker_kills = len(sent), len(killed), len(outages)
     counts.lost, counts.missing = len(lost), len(missing)
     counts.details += [f"lost: {lost[:20]}"] * bool(lost) + [f"without a result: {missing[:20]}"] * bool(missing)
     counts.seconds = time.monotonic() - began

@@ -7,6 +7,7 @@ from typing import Any
 
 import kombu
 import pytest
+from kombu.asynchronous import Hub
 
 import popmq
 from popmq.errors import InvalidField, TryLater
@@ -304,3 +305,29 @@ def test_acks_may_come_from_any_thread(connection: kombu.Connection, popmq_broke
         thread.join()
     connection.release()
     assert numbers(popmq_broker).acked == 20
+
+
+def test_an_event_loop_acks_each_task_before_it_gets_the_next(
+    connection: kombu.Connection, popmq_broker: Broker
+) -> None:
+    """Celery's workers leave acks to the loop's next turn: a kill must not find those of several tasks there."""
+    for number in range(4):
+        publish(connection, number)
+    hub, unacked, most = Hub(), list[Any](), list[int]()
+
+    def take(body: Any, message: Any) -> None:
+        unacked.append(message)
+        most.append(len(unacked))
+        hub.call_soon(lambda: unacked.pop().ack())
+
+    connection.transport.register_with_event_loop(connection.connection, hub)
+    channel = connection.channel()
+    kombu.Consumer(channel, [kombu.Queue("jobs")], callbacks=[take]).consume()
+    while (numbers(popmq_broker).in_flight or 0) < 4:  # all have arrived before the first one is taken
+        pass
+    turns = hub.create_loop()
+    while len(most) < 4:
+        next(turns)
+    connection.transport.unregister_from_event_loop(connection.connection, hub)
+    hub.close()
+    assert most == [1, 1, 1, 1]
