@@ -59,6 +59,7 @@ def unfinished(key: str) -> str:
 @cache
 def connected(process: int, url: str, given: tuple[tuple[str, Any], ...], keep: float) -> popmq.Client:
     """A client for all threads of a process, with what the backend needs in its broker."""
+    options.Options.of(dict(given))
     with Connection(url, transport_options=dict(given)) as connection:
         tls = url.startswith("popmqs:")
         client = popmq.Client(**options.reached(connection, tls, 8082 if tls else 8081))
@@ -172,9 +173,10 @@ class PopMQBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has no
     def _acked(self, request: Any) -> bool:
         """Whether a task was acked before it ran, so that a worker that is killed takes it along in any case.
 
-        One that is acked late has its result stored before its ack; a part of a chord, before it counts.
+        One that is acked late has its result stored before its ack; a part of a chord, before it counts. The request
+        of a task that no worker knows, which is rejected, has no `task`.
         """
-        task = self.app.tasks.get(request.task) if request is not None else None
+        task = self.app.tasks.get(getattr(request, "task", None))
         return task is not None and not task.acks_late and not request.chord
 
     # ── Waiting ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from celery import chord, group
-from celery.exceptions import TaskRevokedError
+from celery.exceptions import NotRegistered, TaskRevokedError
 
 from popmq.testing import Broker
 from popmq_integrations.celery.backend import connected
@@ -171,3 +171,16 @@ def test_events_are_seen_by_who_watches(start_worker: StartWorker, tasks: Any) -
     finally:
         dump.kill()
         dump.communicate()
+
+
+@pytest.mark.slow
+def test_a_task_that_no_worker_knows_fails_and_the_worker_goes_on(
+    start_worker: StartWorker, tasks: Any, popmq_broker: Broker
+) -> None:
+    start_worker("-c", "1")
+    unknown = tasks.app.send_task("unknown")
+    with pytest.raises(NotRegistered):
+        unknown.get(timeout=60)
+    assert tasks.add.delay(1, 2).get(timeout=60) == 3
+    (dead,) = popmq_broker.client().messages.browse("%DLQ%celery").deliveries
+    assert dead.key == unknown.id
