@@ -1,6 +1,7 @@
 """Clients that are made when they are first used: frameworks make their broker on import, and fork afterwards."""
 
 import asyncio
+import inspect
 import os
 from typing import Any
 
@@ -11,9 +12,11 @@ class ClientOfProcess:
     """Makes the client when a process first asks for it, and another one in a forked child.
 
     Nothing connects before, so that a program may be imported while no broker runs. Any thread may ask.
+    Raises TypeError for an option that a client does not have.
     """
 
     def __init__(self, endpoint: str | None = None, **options: Any) -> None:
+        inspect.signature(popmq.Client).bind(endpoint, **options)
         self._endpoint = endpoint
         self._options = options
         self._clients: dict[int, popmq.Client] = {}
@@ -37,9 +40,13 @@ class ClientOfProcess:
 
 
 class ClientOfLoop:
-    """Makes an AsyncClient when an event loop first asks for it, and another one in another loop or a forked child."""
+    """Makes an AsyncClient when an event loop first asks for it, and another one in another loop or a forked child.
+
+    Raises TypeError for an option that a client does not have.
+    """
 
     def __init__(self, endpoint: str | None = None, **options: Any) -> None:
+        inspect.signature(popmq.AsyncClient).bind(endpoint, **options)
         self._endpoint = endpoint
         self._options = options
         self._home: tuple[int, asyncio.AbstractEventLoop] | None = None

@@ -33,8 +33,8 @@ def tag_of(name: str) -> str:
 
 def topic_settings(max_priority: int | None, keep: Duration) -> dict[str, Any]:
     """How the topic of a queue is created. Raises ValueError for a `max_priority` that is none."""
-    if max_priority is not None and not 0 < max_priority <= PRIORITY_MAX:
-        raise ValueError(f"max_priority is {max_priority}: give a number from 1 to {PRIORITY_MAX}")
+    if max_priority is not None and max_priority not in range(1, PRIORITY_MAX + 1):
+        raise ValueError(f"max_priority is {max_priority!r}: give a number from 1 to {PRIORITY_MAX}")
     # Without priorities one queue: workers begin tasks in the order in which they were sent, as with a list of Redis.
     queues = max_priority + 1 if max_priority else 1
     return {"type": "PRIORITY" if max_priority else "DELAY", "queues": queues, "retention": Retention(keep=keep)}

@@ -200,6 +200,8 @@ def judge(
             else:
                 counts.twice += 1
                 counts.details.append(f"task {number} ran at {before} in {process} and at {begun}")
+    if counts.twice:
+        counts.details += [f"the broker was away from {down} to {up}" for down, up in outages]
     counts.most = max(by_worker.values(), default=0)
 
 

@@ -1,6 +1,7 @@
 """Dramatiq on PopMQ: what its broker does for messages, workers and operators."""
 
 import threading
+from typing import Any
 
 import dramatiq
 import pytest
@@ -8,7 +9,7 @@ from dramatiq.errors import ConnectionClosed, QueueJoinTimeout, QueueNotFound
 
 import popmq
 from popmq.testing import Broker, FakeClock
-from popmq_integrations.dramatiq import PopMQBroker
+from popmq_integrations.dramatiq import PopMQBackend, PopMQBroker
 from tests.integrations.dramatiq.conftest import Working
 from tests.integrations.dramatiq.helpers import actor, taken
 
@@ -200,10 +201,16 @@ def test_a_queue_that_was_not_declared_is_not_consumed(queues: PopMQBroker) -> N
         queues.consume("nowhere")
 
 
-@pytest.mark.parametrize("priority", [0, 1024])
-def test_a_max_priority_that_no_topic_has_is_refused(priority: int) -> None:
+@pytest.mark.parametrize("priority", [0, 1024, "high"])
+def test_a_max_priority_that_no_topic_has_is_refused(priority: Any) -> None:
     with pytest.raises(ValueError, match="from 1 to 1023"):
         PopMQBroker(max_priority=priority)
+
+
+@pytest.mark.parametrize("kind", [PopMQBroker, PopMQBackend])
+def test_an_option_that_no_client_has_is_refused_before_anything_connects(kind: Any) -> None:
+    with pytest.raises(TypeError, match="'invisble_time'"):
+        kind(invisble_time="5s")
 
 
 def test_messages_of_others_are_ignored_by_ack_and_nack(queues: PopMQBroker) -> None:

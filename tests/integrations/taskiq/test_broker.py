@@ -10,7 +10,7 @@ from taskiq.receiver import Receiver
 
 import popmq
 from popmq.testing import Broker, FakeClock
-from popmq_integrations.taskiq import PopMQBroker
+from popmq_integrations.taskiq import PopMQBroker, PopMQResultBackend
 from tests.integrations.taskiq.conftest import Working
 from tests.integrations.taskiq.helpers import HOUR_MS, dead, numbers, undone, until_done
 
@@ -196,7 +196,13 @@ async def test_a_topic_that_was_deleted_is_made_again(tasks: PopMQBroker) -> Non
     assert await undone(tasks) == 1
 
 
-@pytest.mark.parametrize("priority", [0, 1024])
-def test_a_max_priority_that_no_topic_has_is_refused(priority: int) -> None:
+@pytest.mark.parametrize("priority", [0, 1024, "high"])
+def test_a_max_priority_that_no_topic_has_is_refused(priority: Any) -> None:
     with pytest.raises(ValueError, match="from 1 to 1023"):
         PopMQBroker(max_priority=priority)
+
+
+@pytest.mark.parametrize("kind", [PopMQBroker, PopMQResultBackend])
+def test_an_option_that_no_client_has_is_refused_before_anything_connects(kind: Any) -> None:
+    with pytest.raises(TypeError, match="'invisble_time'"):
+        kind(invisble_time="5s")
