@@ -23,7 +23,7 @@ from popmq.errors import (
 )
 from popmq_integrations.celery import messages, names
 from popmq_integrations.celery.options import Options
-from popmq_integrations.celery.reader import Budget, Feed, Reader
+from popmq_integrations.celery.reader import Budget, Feed, Reader, give_back
 from popmq_integrations.celery.reader import requeue as _requeue
 
 #: A purge takes so many messages at a time.
@@ -268,7 +268,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
         """How many unacked messages the channel may hold; 0: no limit. It is also the size of a Pop."""
         self.qos.prefetch_count = prefetch_count
-        self.connection.reader.limit(self._budget, prefetch_count)
+        self.connection.reader.soon(self._budget.changed, prefetch_count)
 
     def basic_ack(self, delivery_tag: int, multiple: bool = False) -> None:
         """Acks in the background."""
@@ -282,9 +282,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
 
     def basic_recover(self, requeue: bool = False) -> None:
         """Gives back what is not acked."""
-        if self._unacked:
-            self._unacked.clear()
-            self.connection.reader.release(self._budget)
+        for tag in list(self._unacked):
+            self._settle(tag, give_back)
 
     def _settle(self, tag: int, how: Callable[[popmq.Delivery], None]) -> None:
         delivery = self._unacked.pop(tag, None)

@@ -45,8 +45,9 @@ class Budget:
         """How many more; below 1: none."""
         return (self.limit or UNLIMITED) - len(self.held)
 
-    def changed(self) -> None:
-        """The limit, or what is held."""
+    def changed(self, limit: int | None = None) -> None:
+        """What is held; or the limit, to `limit`."""
+        self.limit = self.limit if limit is None else limit
         if self.room() > 0:
             self._room.set()
 
@@ -83,20 +84,21 @@ class Reader:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="popmq-reader", daemon=True)
         self._thread.start()
-        self._client = self._run(self._open())
+        self._client = self._run(self._open)
         atexit.register(self.close)
 
     async def _open(self) -> popmq.AsyncClient:
         return self._make()
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+    def _run(self, work: Callable[..., Coroutine[Any, Any, T]], *given: Any) -> T:
         """Does something in the reader's thread, and waits for it."""
-        try:
-            self._check()
-        except ClientClosed:
-            work.close()
-            raise
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        self._check()
+        return asyncio.run_coroutine_threadsafe(work(*given), self._loop).result()
+
+    def soon(self, work: Callable[..., object], *given: Any) -> None:
+        """Does something in the reader's thread. Raises ClientClosed."""
+        self._check()
+        self._loop.call_soon_threadsafe(work, *given)
 
     def _check(self) -> None:
         if self._process != os.getpid():
@@ -108,7 +110,7 @@ class Reader:
 
     def start(self, feed: Feed) -> None:
         """Reads for a consumer from now on."""
-        self._run(self._start(feed))
+        self._run(self._start, feed)
 
     async def _start(self, feed: Feed) -> None:
         feed.tasks += [asyncio.create_task(self._read(feed, topic)) for topic in feed.topics[len(feed.tasks) :]]
@@ -143,7 +145,7 @@ class Reader:
 
     def stop(self, feed: Feed) -> None:
         """Reads no more for a consumer, and gives back what it did not get yet."""
-        self._run(self._stop(feed))
+        self._run(self._stop, feed)
         for each in [each for each in list(self._arrived) if not isinstance(each, Exception) and each[0] is feed]:
             self._arrived.remove(each)
             self.settle(feed.budget, each[1], give_back)
@@ -176,14 +178,12 @@ class Reader:
         with suppress(BlockingIOError):
             self.socket.recv(4096)
         self._ring(len(self._arrived) - 1)
-        self._hand_over()
+        if self._arrived:
+            self._hand_over()
 
     def _hand_over(self) -> None:
         """Gives a consumer what has arrived for it. Raises what a Pop has raised."""
-        try:
-            arrived = self._arrived.popleft()
-        except IndexError:  # a consumer was cancelled by the one before
-            return
+        arrived = self._arrived.popleft()
         if isinstance(arrived, Exception):
             raise arrived
         feed, delivery = arrived
@@ -191,7 +191,7 @@ class Reader:
 
     def get(self, topics: list[str], group: str, budget: Budget) -> popmq.Delivery | None:
         """One message, without waiting."""
-        return self._run(self._get(topics, group, budget))
+        return self._run(self._get, topics, group, budget)
 
     async def _get(self, topics: list[str], group: str, budget: Budget) -> popmq.Delivery | None:
         await asyncio.gather(*self._requeued, return_exceptions=True)  # they are in the queue again
@@ -203,8 +203,7 @@ class Reader:
 
     def settle(self, budget: Budget, delivery: popmq.Delivery, how: Callable[[popmq.Delivery], None]) -> None:
         """Ends a delivery, in the background. Raises ClientClosed."""
-        self._check()
-        self._loop.call_soon_threadsafe(self._settle, budget, delivery, how)
+        self.soon(self._settle, budget, delivery, how)
 
     def _settle(self, budget: Budget, delivery: popmq.Delivery, how: Callable[[popmq.Delivery], None]) -> None:
         if delivery in budget.held:
@@ -224,29 +223,12 @@ class Reader:
         except PopMQError as error:
             log.warning("message %s comes back when its lease ends: %s", delivery.message_id, error)
 
-    def limit(self, budget: Budget, limit: int) -> None:
-        """Sets what a channel may hold."""
-        self._check()
-        self._loop.call_soon_threadsafe(self._limit, budget, limit)
-
-    def _limit(self, budget: Budget, limit: int) -> None:
-        budget.limit = limit
-        budget.changed()
-
-    def release(self, budget: Budget) -> None:
-        """Gives back all that a channel holds."""
-        self._run(self._release(budget))
-
-    async def _release(self, budget: Budget) -> None:
-        for delivery in list(budget.held):
-            self._settle(budget, delivery, give_back)
-
     def close(self) -> None:
         """Sends what is outstanding, and ends the thread. In a forked child: nothing."""
         atexit.unregister(self.close)
         if self._process != os.getpid() or self._loop.is_closed():
             return
-        self._run(self._client.close())
+        self._run(self._client.close)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

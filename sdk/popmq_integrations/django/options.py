@@ -79,9 +79,9 @@ def _values(place: str, options: Options) -> Iterator[checks.CheckMessage]:
         yield checks.Error(f"{place}: max_attempts is {options.max_attempts!r}, no number from 1 on.", id="popmq.E004")
     try:
         if not KEEP_S[0] <= seconds_of(options.results_keep, "results_keep") <= KEEP_S[1]:
-            raise ValueError(f"results_keep is {options.results_keep!r}, not between 1 minute and 10 years")
+            raise ValueError(f"{options.results_keep!r} is not between 1 minute and 10 years")
     except (popmq.PopMQError, TypeError, ValueError) as error:
-        yield checks.Error(f"{place}: {error}.", id="popmq.E004")
+        yield checks.Error(f"{place}: results_keep: {error}.", id="popmq.E004")
     for name in ("group", "topic_prefix"):
         text = getattr(options, name)
         is_name = isinstance(text, str) and _NAME.fullmatch(text) and len(text) <= NAME_MAX

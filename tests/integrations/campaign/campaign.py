@@ -7,7 +7,7 @@ A producer sends numbered tasks, a third of them for later. Each run appends to 
 lost      tasks whose send returned, and which never ran
 early     runs before their time
 again     repeated runs: at-least-once, since their worker was killed between the run and its ack
-outage    repeated runs, since the broker was away when their worker sent the ack, until their lease ended
+outage    repeated runs, since the broker was away for longer than what was left of their lease
 twice     repeated runs, although neither the worker nor the broker was killed since
 most      repeated runs after one kill of a worker, at most
 missing   tasks that ran, and have no result
@@ -37,8 +37,8 @@ from tests.integrations.campaign.adapters import ADAPTERS, Adapter
 QUIET_S = 30.0
 #: Clocks of Redis's delays are whole milliseconds.
 EARLY_S = 0.002
-#: After an outage clients have a call again within so many seconds.
-CALL_S = 1.0
+#: Seconds after an outage in which workers begin tasks that they had prefetched before it, whose leases it outlasted.
+PREFETCHED_S = 5.0
 
 
 class Process(Protocol):
@@ -195,7 +195,7 @@ def judge(
             if process in ends and ends[process] <= begun:
                 counts.again += 1
                 by_worker[process] += 1
-            elif any(before - CALL_S <= up and down <= begun for down, up in outages):
+            elif any(before - PREFETCHED_S <= up and down <= begun for down, up in outages):
                 counts.outage += 1
             else:
                 counts.twice += 1
