@@ -224,7 +224,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                 self.connection.reader.settle(budget, delivery, popmq.Delivery.ack)
 
         budget = Budget() if no_ack else self._budget
-        self._feeds[consumer_tag] = Feed(group, list(self._filters(group)), budget, deliver)
+        self._feeds[consumer_tag] = Feed(group, list(self._filters(group)), budget, deliver, no_ack)
         self._consumers.add(consumer_tag)
         declared = self.connection.declared.get(queue, {})
         if declared.get("auto_delete") or declared.get("exclusive"):

@@ -67,6 +67,7 @@ class Feed:
     topics: list[str]
     budget: Budget
     deliver: Callable[[popmq.Delivery], None]
+    one_by_one: bool  # `drain_events` returns after each of its messages: who waits for replies counts its calls
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
 
 
@@ -158,7 +159,7 @@ class Reader:
     # ── Messages ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def drain(self, timeout: float | None) -> None:
-        """Hands over the next message; waits up to `timeout` seconds, or for ever. Raises socket.timeout."""
+        """Hands over what has arrived; waits up to `timeout` seconds, or for ever. Raises socket.timeout."""
         until = None if timeout is None else monotonic() + timeout
         while not self._arrived:
             left = None if until is None else until - monotonic()
@@ -166,13 +167,15 @@ class Reader:
                 raise TimeoutError
             self.socket.settimeout(left)
             self.socket.recv(4096)
-        self._hand_over()
+        for _ in range(len(self._arrived)):
+            if not self._arrived or not self._hand_over():  # a consumer was cancelled by the one before
+                return
 
     def readable(self) -> None:
         """Hands over the next message, for an event loop that has seen bytes in `socket`.
 
-        One, as `drain` does: between two of them the worker's loop sends the ack of a task that has run in its process,
-        which a kill would else repeat.
+        Only one: between two of them the worker's loop sends the ack of a task that has run in its process, which a
+        kill would else repeat.
         """
         self.socket.setblocking(False)
         with suppress(BlockingIOError):
@@ -181,13 +184,14 @@ class Reader:
         if self._arrived:
             self._hand_over()
 
-    def _hand_over(self) -> None:
-        """Gives a consumer what has arrived for it. Raises what a Pop has raised."""
+    def _hand_over(self) -> bool:
+        """Gives a consumer what has arrived for it. False: not more at once. Raises what a Pop has raised."""
         arrived = self._arrived.popleft()
         if isinstance(arrived, Exception):
             raise arrived
         feed, delivery = arrived
         feed.deliver(delivery)
+        return not feed.one_by_one
 
     def get(self, topics: list[str], group: str, budget: Budget) -> popmq.Delivery | None:
         """One message, without waiting."""

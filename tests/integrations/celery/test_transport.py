@@ -331,3 +331,14 @@ def test_an_event_loop_acks_each_task_before_it_gets_the_next(
     connection.transport.unregister_from_event_loop(connection.connection, hub)
     hub.close()
     assert most == [1, 1, 1, 1]
+
+
+def test_one_call_hands_over_all_messages_that_have_arrived(connection: kombu.Connection, popmq_broker: Broker) -> None:
+    for number in range(3):
+        publish(connection, number)
+    consuming = Consuming(connection)
+    consuming.consumer.consume()
+    while (numbers(popmq_broker).in_flight or 0) < 3:
+        pass
+    connection.drain_events(timeout=20)
+    assert consuming.got == [0, 1, 2]
