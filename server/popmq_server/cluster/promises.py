@@ -30,7 +30,8 @@ WEAKER = {
     "redelivery": "a released message, or one whose lease has ended, is delivered again 4 to 6 s later; in 0.3 s where "
     "brokers 5.5 have popConsumerKVServiceEnable",
     "transactions": "a gateway looks for the message before it commits; two commits within some milliseconds, by two "
-    "gateways, deliver twice; the place of a message that has just been committed is not told",
+    "gateways, deliver twice; an end after check_after_ms (6 s at least) is TRANSACTION_NOT_FOUND, and the answer to "
+    "the broker's check ends it; the place of a message that has just been committed is not told",
     "recall": "OK means that the recall was asked for; a message that is due in the same second may be delivered",
     "statistics": "backlog, dead letters and rates are known, some seconds old; the other numbers are unknown",
     "read_your_writes": "a read by offset sees a message some milliseconds after its OK",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.peers import install
 from harness.rocketmq_cluster import RocketMQCluster
 from tests.cluster.conftest import jars
 from tests.crash.cluster.parts import kept
@@ -24,6 +25,15 @@ def rocketmq(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
     """A name server and the masters a and b. Tests leave all of them running, and have names of their own."""
     with RocketMQCluster(tmp_path_factory.mktemp("rocketmq") / "plain", jars, ("a", "b")) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def newest() -> Path:
+    """The jars of the newest release."""
+    try:
+        return install.rocketmq(install.ROCKETMQ_NEWEST)
+    except install.Missing as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture

@@ -13,10 +13,11 @@ import pytest
 from harness.gateway_process import GatewayProcess
 from harness.rocketmq_cluster import RocketMQCluster
 from harness.rocketmq_proxy import ProxyProcess
+from tests.crash.cluster.parts.elections import elections
 from tests.crash.cluster.parts.judging import judged
 from tests.crash.cluster.parts.load import Load
 from tests.crash.cluster.parts.relay import Balancer
-from tests.crash.cluster.parts.rig import DRAIN_S, Record, made, v2
+from tests.crash.cluster.parts.rig import DRAIN_S, Names, Record, made, v2
 from tests.crash.conftest import Scale
 
 pytestmark = pytest.mark.chaos
@@ -25,8 +26,8 @@ PROXIES = "RocketMQ's proxies"
 
 
 @contextmanager
-def proxies(folder: Path, jars: Path, cluster: RocketMQCluster) -> Iterator[tuple[list[ProxyProcess], Load]]:
-    """Two proxies behind a balancer, and clients of apache.rocketmq.v2. A gateway makes topic and group before."""
+def proxies(folder: Path, jars: Path, cluster: RocketMQCluster) -> Iterator[tuple[list[ProxyProcess], Load, Names]]:
+    """Two proxies behind a balancer, clients of apache.rocketmq.v2, and what a gateway made for them before."""
     with GatewayProcess(folder / "maker.log", cluster.name_server) as gateway:
         names = made(gateway.endpoint)
     with (
@@ -35,7 +36,7 @@ def proxies(folder: Path, jars: Path, cluster: RocketMQCluster) -> Iterator[tupl
         Balancer((one.port, other.port)) as endpoint,
         Load(v2(endpoint, names.group), names.topic, names.group) as loaded,
     ):
-        yield [one, other], loaded
+        yield [one, other], loaded, names
 
 
 def counted(loaded: Load, record: Record, fault: str, kills: int) -> None:
@@ -47,7 +48,7 @@ def counted(loaded: Load, record: Record, fault: str, kills: int) -> None:
 
 def test_a_proxy_is_killed(jars: Path, rocketmq: RocketMQCluster, tmp_path: Path, scale: Scale, record: Record) -> None:
     chance, kills = random.Random(scale.seed), scale.pick(short=2, whole=10)
-    with proxies(tmp_path, jars, rocketmq) as (doors, loaded):
+    with proxies(tmp_path, jars, rocketmq) as (doors, loaded, _):
         time.sleep(5.0)
         for number in range(kills):
             time.sleep(chance.uniform(1.0, 4.0))
@@ -60,7 +61,7 @@ def test_a_master_behind_proxies_is_killed(
     jars: Path, rocketmq: RocketMQCluster, tmp_path: Path, scale: Scale, record: Record
 ) -> None:
     rounds = scale.pick(short=1, whole=3)
-    with proxies(tmp_path, jars, rocketmq) as (_, loaded):
+    with proxies(tmp_path, jars, rocketmq) as (_, loaded, _):
         for _ in range(rounds):
             time.sleep(8.0)
             rocketmq.kill("a")
@@ -68,3 +69,15 @@ def test_a_master_behind_proxies_is_killed(
             rocketmq.restart("a")
             time.sleep(12.0)
         counted(loaded, record, "a master is killed", rounds)
+
+
+def test_a_master_behind_proxies_is_replaced_by_its_replica(
+    newest: Path, tmp_path: Path, scale: Scale, record: Record
+) -> None:
+    rounds = scale.pick(short=1, whole=3)
+    with (
+        RocketMQCluster(tmp_path / "rocketmq", newest, ("a", "b"), elected=("a",)) as cluster,
+        proxies(tmp_path, newest, cluster) as (_, loaded, names),
+    ):
+        assert len(list(elections(cluster, names, rounds))) == rounds
+        counted(loaded, record, "a master is killed, its replica is elected", rounds)
