@@ -18,8 +18,8 @@ from popmq_remoting.wire.command import Command, Request
 from popmq_remoting.wire.frames import CommandReader
 from popmq_remoting.wire.header import BINARY
 
-#: Larger answers are not kept.
-BYTES_MAX = 7_000
+#: Larger answers are not kept: all settings of a broker have half of it.
+BYTES_MAX = 64_000
 
 
 @contextmanager

@@ -369,6 +369,22 @@ async def test_a_broker_relays_questions_to_the_member_that_they_name(rocketmq: 
         assert members.ids(await broker.call(members.member_ids(broker.group))) == []
 
 
+async def test_a_broker_tells_its_topics_settings_replicas_and_producers(rocketmq: RocketMQCluster) -> None:
+    producers: list[str] = []
+    async with broker_of(rocketmq, heartbeat=lambda: members.heartbeat("client-1", producers)) as broker:
+        await broker.create("FIFO", queues=3)
+        producers.append(broker.topic)
+        await broker.cluster.peer(await broker.cluster.address("a", soon())).beat()
+        pieces = topics.topic_pieces(await broker.call(topics.all_topics()))
+        (config,) = (some[broker.topic] for some in pieces if broker.topic in some)
+        assert (config.read_queues, config.write_queues, config.attributes["message.type"]) == (3, 3, "FIFO")
+        settings = topics.properties_of(await broker.call(topics.broker_config()))
+        assert (settings["flushDiskType"], settings["brokerName"]) == ("SYNC_FLUSH", "a")
+        assert bodies.members(await broker.call(topics.replication()))["inSyncSlaveNums"] == 0
+        found = members.producers_by_group(await broker.call(members.all_producers()))
+        assert [each.client_id for each in found[broker.topic]] == ["client-1"]
+
+
 async def test_groups_are_moved_copied_and_deleted(rocketmq: RocketMQCluster) -> None:
     async with broker_of(rocketmq) as broker:
         await broker.create(queues=1)

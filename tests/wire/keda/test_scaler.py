@@ -103,6 +103,7 @@ def test_a_wait_that_ends_without_a_message_pushes_nothing_and_another_one_follo
     watch.close()
 
 
+@pytest.mark.promise("statistics")
 def test_up_to_the_activation_there_is_no_work(keda: Keda, shop: Stubs) -> None:
     watch = keda.watch(activation="2")
     assert watch.next() is False
@@ -138,6 +139,7 @@ def test_a_broker_that_stops_ends_the_streams_at_once(keda: Keda, broker: Embedd
 # ── Numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.promise("statistics")
 def test_work_is_what_can_be_delivered_and_what_is_leased(keda: Keda, shop: Stubs) -> None:
     shop.send(b"a", b"b", b"c", b"d")
     first, second, _ = handles(shop.pop(max_messages=3))
@@ -149,6 +151,7 @@ def test_work_is_what_can_be_delivered_and_what_is_leased(keda: Keda, shop: Stub
     assert (keda.is_active(), shop.ack(rest)) == (True, [""])
 
 
+@pytest.mark.promise("statistics")
 def test_waiting_messages_of_a_fifo_topic_are_work_once_it_is_their_turn(keda: Keda, shop: Stubs) -> None:
     """A second consumer could not handle them meanwhile."""
     shop.create_topic("ledger", type=v1.FIFO, queues=1)
@@ -165,6 +168,7 @@ def test_waiting_messages_of_a_fifo_topic_are_work_once_it_is_their_turn(keda: K
     assert keda.metric(topic="ledger", inFlight="false") >= 1
 
 
+@pytest.mark.promise("statistics")
 def test_a_group_that_no_consumer_has_run_for_begins_where_it_should(keda: Keda, shop: Stubs) -> None:
     """Without replicas nobody else names the topic for it: it would have no messages for ever."""
     shop.send(b"old")
