@@ -31,10 +31,10 @@ async def test_a_hundred_messages_of_many_callers_are_acked_at_another_gateway_a
     async with rig.gateway() as one, rig.gateway() as other:
         await created(one, rig)
         await asyncio.gather(*(send(one, rig, message) for message in messages(100)))
-        rows = await pop_all(one, rig, 100, invisible_ms=10_000, max_messages=100)
+        rows = await pop_all(one, rig, 100, invisible_ms=20_000, max_messages=100)
         assert sorted(map(body, rows)) == sorted(b"%d" % n for n in range(100))
         assert set(await acked(other, rig, rows)) == {"OK"}
-        assert (await one.pop(do.Pop(rig.topic, rig.group), 17_000)).rows == []
+        assert (await one.pop(do.Pop(rig.topic, rig.group), 27_000)).rows == []
 
 
 async def test_messages_of_a_batch_are_in_one_queue_and_read_in_their_order(rig: Rig) -> None:
@@ -62,11 +62,11 @@ async def test_a_renewed_delivery_has_another_handle_which_another_gateway_acks(
     async with rig.gateway() as engine, rig.gateway() as other:
         await created(engine, rig)
         await send(engine, rig, *messages(1))
-        (row,) = await pop_all(engine, rig, 1, invisible_ms=3_000)
+        (row,) = await pop_all(engine, rig, 1, invisible_ms=8_000)
         change = do.Change(row[5].decode(), "extend", 60_000)
         (renewed,) = await other.execute(do.ChangeInvisibleTime(rig.group, (change,)))
         assert isinstance(renewed, do.Renewed)
-        assert (await engine.pop(do.Pop(rig.topic, rig.group), 10_000)).rows == []
+        assert (await engine.pop(do.Pop(rig.topic, rig.group), 15_000)).rows == []
         assert (await engine.execute(do.Ack(rig.group, (renewed.handle,)))).results == [None]
 
 
@@ -74,8 +74,9 @@ async def test_rejected_and_used_up_messages_are_dead_letters(rig: Rig) -> None:
     async with rig.gateway() as engine:
         await created(engine, rig, retries_max=0)
         await send(engine, rig, *messages(2))
-        rows = await pop_all(engine, rig, 2, invisible_ms=2_000)
-        change = do.Change(rows[0][5].decode(), "reject", reason="no such customer")
+        (rejected,) = await pop_all(engine, rig, 1, max_messages=1, invisible_ms=60_000)
+        await pop_all(engine, rig, 1, max_messages=1, invisible_ms=2_000)
+        change = do.Change(rejected[5].decode(), "reject", reason="no such customer")
         assert await engine.execute(do.ChangeInvisibleTime(rig.group, (change,))) == [do.Changed(0, True)]
         assert (await engine.pop(do.Pop(rig.topic, rig.group), 12_000)).rows == []
         await engine.close()
