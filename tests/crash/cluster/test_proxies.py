@@ -23,6 +23,8 @@ from tests.crash.conftest import Scale
 pytestmark = pytest.mark.chaos
 
 PROXIES = "RocketMQ's proxies"
+#: Brokers register each 30 s.
+REGISTERED_S = 35.0
 
 
 @contextmanager
@@ -81,3 +83,27 @@ def test_a_master_behind_proxies_is_replaced_by_its_replica(
     ):
         assert len(list(elections(cluster, names, rounds))) == rounds
         counted(loaded, record, "a master is killed, its replica is elected", rounds)
+
+
+def test_a_master_behind_proxies_stands_still(
+    jars: Path, rocketmq: RocketMQCluster, tmp_path: Path, scale: Scale, record: Record
+) -> None:
+    with proxies(tmp_path, jars, rocketmq) as (_, loaded, _):
+        time.sleep(5.0)
+        rocketmq.pause("a")
+        time.sleep(scale.pick(short=15, whole=30))
+        rocketmq.resume("a")
+        counted(loaded, record, "a master stands still", 0)
+
+
+def test_proxies_are_without_a_name_server_and_then_beside_one_that_has_forgotten_everything(
+    jars: Path, rocketmq: RocketMQCluster, tmp_path: Path, scale: Scale, record: Record
+) -> None:
+    with proxies(tmp_path, jars, rocketmq) as (_, loaded, _):
+        time.sleep(5.0)
+        rocketmq.kill("namesrv")
+        time.sleep(scale.pick(short=25, whole=600))
+        rocketmq.forget_layouts()
+        rocketmq.restart("namesrv")
+        time.sleep(REGISTERED_S)
+        counted(loaded, record, "the name server is away, then empty", 0)
