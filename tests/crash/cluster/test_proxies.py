@@ -89,7 +89,7 @@ def test_a_master_behind_proxies_stands_still(
     jars: Path, rocketmq: RocketMQCluster, tmp_path: Path, scale: Scale, record: Record
 ) -> None:
     with proxies(tmp_path, jars, rocketmq) as (_, loaded, _):
-        time.sleep(5.0)
+        time.sleep(15.0)
         rocketmq.pause("a")
         time.sleep(scale.pick(short=15, whole=30))
         rocketmq.resume("a")

@@ -97,6 +97,7 @@ class V2Caller:
     def __init__(self, endpoint: str, group: str, client_id: str, tries: int = 0) -> None:
         self._endpoint, self._group, self._id, self._tries = endpoint, group, client_id, tries
         self._open: tuple[V2, Telemetry] | None = None
+        self._beat_s = 0.0
         self._turn = 0
 
     def send(self, topic: str, message_id: str, message_group: str = "") -> int:
@@ -150,13 +151,19 @@ class V2Caller:
                 time.sleep(_PAUSE_S)
 
     def _connected(self) -> V2:
-        """The client, with a telemetry stream, without which a proxy knows no settings. Raises grpc.RpcError."""
+        """The client, with a telemetry stream and heartbeats, without which a proxy knows no settings.
+
+        Raises grpc.RpcError.
+        """
         if self._open is None:
             v2 = V2(self._endpoint, self._id)
             stream = Telemetry(v2)
             self._open = v2, stream
             settings: dict[str, Any] = {"client_type": pb.SIMPLE_CONSUMER, "access_point": _ENDPOINTS}
             stream.agree(**settings, subscription=pb.Subscription(group=resource(self._group)))
+        if time.monotonic() > self._beat_s + _BEAT_S:
+            self._open[0].call("Heartbeat", group=resource(self._group), client_type=pb.SIMPLE_CONSUMER)
+            self._beat_s = time.monotonic()
         return self._open[0]
 
     def close(self) -> None:
@@ -168,6 +175,8 @@ class V2Caller:
             v2.channel.close()
 
 
+#: As official clients do. A proxy forgets the settings of a client that it has not heard for two minutes.
+_BEAT_S = 10.0
 _ENDPOINTS = pb.Endpoints(scheme=pb.IPv4, addresses=[pb.Address(host="127.0.0.1", port=8081)])
 
 
