@@ -12,7 +12,8 @@ PROMISES = {
     "uncounted": "a release with `uncounted` counts no attempt",
     "attempt_ids": "a Pop that is repeated with its attempt id gets the same messages",
     "redelivery": "a released message, or one whose lease has ended, is delivered again at once",
-    "transactions": "a transaction ends once: a second end of another kind is refused, and none delivers twice",
+    "transactions": "a transaction can be ended until it is given up, and ends once: a second end of another kind is "
+    "refused, none delivers twice",
     "recall": "a message whose recall was OK is never delivered",
     "statistics": "every number of GetStats is known and exact",
     "read_your_writes": "what an OK has stored is seen by the next read",
