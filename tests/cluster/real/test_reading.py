@@ -323,4 +323,6 @@ async def test_a_group_waits_until_messages_are_before_it(rig: Rig) -> None:
         ready = await waiting
         assert (ready.ready, sum(ready.position.queues.values())) == (3, 3)
         await pop_all(engine, rig, 3)
-        assert (await engine.wait_available(do.Available(rig.topic, rig.group), 1, 0)).ready == 0
+        # A broker moves the group's position some milliseconds after its answer to a pop.
+        available = do.Available(rig.topic, rig.group)
+        await until(lambda: engine.wait_available(available, 1, 0), lambda found: found.ready == 0)
