@@ -221,6 +221,9 @@ class Sends(Kept):
     def reschedule(self, topic: str, handle: str, time: tuple[int, int], answer: Rescheduled | str) -> None:
         """`time`: due ms, or ms from now. `answer`: or a code."""
         one = self._taken_back(topic, handle, answer)
+        if one is not None and self.full and answer == "STORAGE_FULL":  # its row is put again, which needs room
+            self.delayed[handle] = one
+            return
         if one is None or isinstance(answer, str):
             must(one is None, "a delayed message that was not moved", answer, one)
             return
