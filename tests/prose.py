@@ -38,7 +38,8 @@ def write_samples(folder: Path) -> int:
     """Writes a program for each page with Python blocks, which are one program; returns how many."""
     pages = [path for path in DOCUMENTS if examples(path)]
     for path in pages:
-        (folder / f"page_{path.stem.lower().replace('-', '_')}.py").write_text("\n".join(examples(path)))
+        name = "_".join(path.relative_to(ROOT).with_suffix("").parts).lower().replace("-", "_")
+        (folder / f"page_{name}.py").write_text("\n".join(examples(path)))
     return len(pages)
 
 

@@ -21,7 +21,7 @@ TOOLS = ROOT / "build" / "checkers"
 PACKAGES = ("@bufbuild/buf@1.75.0", "pyright@1.1.414", "@asyncapi/specs@6.11.1")
 PROTO = ROOT / "proto"
 #: Samples with a package that has no types of its own: Django's `atomic` is no context manager to pyright.
-UNTYPED = {"page_django.py"}
+UNTYPED = {"page_docs_recipes_django.py"}
 
 
 @pytest.fixture(scope="module")
