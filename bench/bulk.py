@@ -54,6 +54,7 @@ def sends_ms(endpoint: str, seconds: float) -> list[float]:
 
 def figures(folder: Path, seconds: float) -> dict[str, float]:
     """p50 and p99 of the neighbour's sends in ms: alone, beside programs that only count, and beside readers."""
+    folder.mkdir(exist_ok=True)
     with BrokerProcess(folder / "data") as broker:
         with popmq.Client(broker.endpoint) as client:
             client.topics.create(TOPIC, queues=1)

@@ -246,9 +246,9 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="popmq-compare-", dir=options.scratch) as scratch:
         measured_on, chosen = machine(Path(scratch)), {name: one for name, one in subjects.items() if name in only}
-        figures, missing = all_rounds(chosen, options.rounds, Path(scratch), options.seconds, tell)
         beside = options.floors or (options.keep and not options.python)
         alone = reach.measure(Path(scratch), options.seconds, tell) if beside else {}
+        figures, missing = all_rounds(chosen, options.rounds, Path(scratch), options.seconds, tell)
     results = {"machine": measured_on, "seconds": options.seconds, "rounds": options.rounds, "missing": missing}
     results["alone"] = alone
     results["figures"] = [asdict(figure) for figure in figures]

@@ -136,8 +136,8 @@ def rabbitmq() -> Path:
     """The folder of rabbitmq-server's own scripts, which need `erl` of ERLANG on the PATH."""
     if not RABBITMQ.exists():
         debian("rabbitmq-server")
-        script = ERLANG / "bin" / "erl"
-        script.write_text(script.read_text().replace("ROOTDIR=/usr/lib/erlang", f"ROOTDIR={ERLANG}"))
+    script = ERLANG / "bin" / "erl"  # each `debian` unpacks it again, as it was
+    script.write_text(script.read_text().replace("ROOTDIR=/usr/lib/erlang", f"ROOTDIR={ERLANG}"))
     return next(RABBITMQ.glob("rabbitmq_server-*")) / "sbin"
 
 
