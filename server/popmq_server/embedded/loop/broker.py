@@ -219,16 +219,16 @@ class EmbeddedEngine(InPieces):
         command: Operation[object] = operation
         if command.__class__ in _HASHED:
             command = with_hashes(command)  # type: ignore[arg-type]  # one of these types
-        result: A = (self._at_once(command) or [await self._answer_of(command)])[0]
-        if isinstance(result, BaseException):
-            raise result
+        results: list[A] = self._at_once(command) or [await self._answer_of(command)]
+        if isinstance(results[0], BaseException):
+            raise cast(BaseException, results.pop())  # its traceback has this frame: no local may keep it
         if room is not None:
             try:
-                room.hold(answer_bytes(result))
+                room.hold(answer_bytes(results[0]))
             except Refused:
-                self._unheard(command, result)
+                self._unheard(command, results[0])
                 raise
-        return result
+        return results[0]
 
     async def _answer_of(self, command: Operation[object]) -> Any:
         """Queues a command, and waits for its answer. Raises Refused."""
