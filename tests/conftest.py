@@ -1,9 +1,12 @@
 """Settings for all tests. Hypothesis draws the same examples in each run, but random ones in a campaign."""
 
+import ctypes
 import gc
 import logging
 import os
+import platform
 import signal
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,6 +33,18 @@ for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
 WITHOUT_SPARK = find_spec("pyspark") is None
 OF_SPARK = ("tests/spark", "tests/sdk/pulling/test_tables.py")
 
+#: The system call get_robust_list(2) by machine.
+GET_ROBUST_LIST = {"x86_64": 274, "aarch64": 100}.get(platform.machine()) if sys.platform == "linux" else None
+
+
+def holds_a_lock() -> bool:
+    """Whether this thread holds a lock that survives processes, as LMDB takes for a write transaction."""
+    if GET_ROBUST_LIST is None:
+        return False
+    head, size = ctypes.c_void_p(), ctypes.c_size_t()
+    ctypes.CDLL(None).syscall(GET_ROBUST_LIST, 0, ctypes.byref(head), ctypes.byref(size))
+    return bool(head.value) and ctypes.c_void_p.from_address(head.value or 0).value != head.value
+
 
 if os.environ.get("POPMQ_ON_CLUSTER"):  # host:port of a name server: see tests/on_cluster/engine.py
 
@@ -51,6 +66,19 @@ def _logs_stay_on() -> Iterator[None]:
     root.setLevel(before[0])
     logging.disable(before[1])
     assert after == before, "this test left another level of logs behind"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """A module that leaves a write transaction of LMDB open fails itself, and not a later one that opens a store.
+
+    The lock of a write transaction is in a list that the C library keeps for each thread. If the garbage collector
+    drops the transaction in another thread, the lock stays in that list, its memory is unmapped, and the next lock that
+    the thread takes writes there.
+    """
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        assert not holds_a_lock(), f"{item.path} left a write transaction of LMDB open: close its store"
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

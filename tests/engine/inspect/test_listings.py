@@ -1,6 +1,7 @@
 """Lists of any length: in pieces that do not grow with what there is, complete over their pieces."""
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -81,9 +82,12 @@ def many(rig: Rig, count: int) -> Rig:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Rig, Rig]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Rig, Rig]]:
     folder = tmp_path_factory.mktemp("listings")
-    return many(Rig(folder / "small"), SMALL), many(Rig(folder / "large"), LARGE)
+    small, large = Rig(folder / "small"), Rig(folder / "large")
+    yield many(small, SMALL), many(large, LARGE)
+    small.abandon()
+    large.abandon()
 
 
 ASKED: dict[str, Query[Any]] = {
