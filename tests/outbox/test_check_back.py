@@ -201,10 +201,10 @@ def test_another_file_does_not_answer_for_a_transaction(
         with popmq.Outbox(client, other) as outbox:
             outbox.answer(TOPIC)
             until_ended()
-    assert "belongs to another database" in caplog.text
-    assert seen() == []
-    (given_up,) = client.messages.browse("TRANS_CHECK_MAX_TIME_TOPIC").deliveries
-    assert given_up.text() == "one"
+        assert "belongs to another database" in caplog.text
+        assert seen() == []
+        (given_up,) = client.messages.browse("TRANS_CHECK_MAX_TIME_TOPIC").deliveries
+        assert given_up.text() == "one"
 
 
 def test_a_transaction_that_commits_after_the_broker_gave_its_message_up_makes_it_visible(
