@@ -248,6 +248,14 @@ def test_a_refused_live_handle_and_an_accepted_lapsed_one_are_found(story: Story
     assert ("handles", "ack of m in g was accepted 3000 ms after its deadline") in story.findings()
 
 
+@pytest.mark.parametrize("kind", ["reject", "release", "extend"])
+def test_only_what_may_store_a_dead_letter_is_refused_for_want_of_room(story: Story, kind: str) -> None:
+    story.pop("m", 1, "h1")
+    story.change("h1", kind, [pb.STORAGE_FULL, 0, False])
+    story.ack("h1")
+    assert story.claims() == ({"handles"} if kind == "extend" else set())
+
+
 def test_a_lease_cannot_lapse_while_the_broker_answers_no_call(story: Story) -> None:
     story.pop("m", 1, "h1")
     story.ack("h1", after_s=9)

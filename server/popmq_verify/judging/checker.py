@@ -161,9 +161,14 @@ def _attempts(facts: Facts, survey: Survey) -> Iterator[Finding]:
 
 
 def _handles(facts: Facts, survey: Survey) -> Iterator[Finding]:
-    """handles: an ack or change of a delivery is either done or refused with HANDLE_LAPSED, each at the right time."""
+    """handles: an ack or change of a delivery is either done or refused with HANDLE_LAPSED, each at the right time.
+
+    Without room on the disk there is no place for a dead letter: STORAGE_FULL, and the lease stays.
+    """
     for delivery in facts.by_handle.values():
         for touch in delivery.touches:
+            if touch.code == pb.STORAGE_FULL and touch.kind in ("reject", "release"):
+                continue
             if touch.code not in (None, 0, pb.HANDLE_LAPSED):
                 yield "handles", f"{touch.kind} of {delivery.message_id}: {pb.Code.Name(touch.code)}"
             elif touch.code is not None:
