@@ -355,7 +355,7 @@ async def test_clients_that_came_once_leave_nothing_in_the_lot(lot: Waiters, clo
         else:
             lot.wake({key})
         await turns()
-    assert (lot.counts(), lot._by_topic, lot.count) == ({}, {}, 0)
+    assert (lot.counts(), lot.by_topic, lot.count) == ({}, {}, 0)
 
 
 async def test_waits_that_were_woken_do_not_stand_in_the_heap_until_their_deadline(

@@ -23,7 +23,8 @@ from popmq_server.errors import CommitFailed, Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
 from popmq_server.values.limits import KEEP_MS_MAX
-from tests.engine.rig import SECOND, deliveries, sending
+from tests.engine.event_loop import turns
+from tests.engine.rig import MINUTE, SECOND, deliveries, sending
 from tests.engine.traffic.traffic import group
 
 
@@ -82,6 +83,16 @@ async def test_a_lone_send_pop_and_ack_run_on_the_loops_thread(engine: Engine) -
     popped = await engine.broker.execute(ask.Pop("t", "g"))
     assert engine.threads == [True, True]
     assert await engine.here(ask.Ack("g", (deliveries(popped)[0].handle,))) == [True]
+
+
+async def test_a_lone_send_and_the_pop_that_waits_for_it_run_on_the_loops_thread_in_one_commit(engine: Engine) -> None:
+    for text in "ab":
+        waiting = asyncio.ensure_future(engine.broker.pop(ask.Pop("t", "g"), MINUTE))
+        while not engine.broker.waiters.count:
+            await turns()
+        assert await engine.here(sending(text)) == [True]
+        assert [row.body for row in deliveries(await waiting)] == [text]
+        assert engine.threads == [True]
 
 
 @pytest.mark.parametrize("others", [0, 1])

@@ -222,9 +222,10 @@ def test_the_next_batch_is_gathered_like_the_first() -> None:
     gathering = Gathering()
     for _ in range(2):
         assert gathering.arrived(GATHER_BYTES_MAX - 1)
+        assert not gathering.arrived(0)
         assert gathering.turned()
         assert not gathering.turned()
-        gathering.taken(2, all_=True)
+        gathering.taken(all_=True)
         assert not gathering.done
 
 
@@ -233,7 +234,7 @@ def test_commands_that_a_full_batch_left_need_no_turn() -> None:
     gathering.arrived(0)
     while gathering.turned():
         pass
-    gathering.taken(2, all_=False)
+    gathering.taken(all_=False)
     assert gathering.done
 
 
@@ -306,14 +307,26 @@ def test_after_a_lone_command_the_next_one_waits_for_no_further_turn() -> None:
     gathering.arrived(0)
     assert gathering.turned(), "the first one may be followed by others"
     assert not gathering.turned()
-    gathering.taken(1, all_=True)
+    gathering.taken(all_=True)
     gathering.arrived(0)
     assert not gathering.turned()
 
 
+def test_a_send_and_the_pop_that_waited_for_it_count_as_one_command() -> None:
+    gathering = Gathering()
+    gathering.arrived(0)
+    gathering.taken(all_=True)
+    for _ in range(2):
+        gathering.arrived(0)
+        gathering.arrived(0, joins=True)
+        assert not gathering.turned()
+        gathering.taken(all_=True)
+
+
 def test_after_a_lone_command_two_that_come_in_one_turn_are_gathered() -> None:
     gathering = Gathering()
-    gathering.taken(1, all_=True)
+    gathering.arrived(0)
+    gathering.taken(all_=True)
     gathering.arrived(0)
     gathering.arrived(0)
     assert gathering.turned()

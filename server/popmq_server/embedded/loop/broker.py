@@ -16,7 +16,6 @@ from popmq_server.contract.commands import (
     Assignment,
     AssignmentOf,
     Available,
-    Change,
     ChangeInvisibleTime,
     Check,
     Clients,
@@ -57,7 +56,7 @@ from popmq_server.embedded.loop.afterwards import AFTERWARDS
 from popmq_server.embedded.loop.backup_stream import backup
 from popmq_server.embedded.loop.consumers import Consumers
 from popmq_server.embedded.loop.hashes import with_hashes
-from popmq_server.embedded.loop.in_pieces import BY_PIECES, InPieces, any_later
+from popmq_server.embedded.loop.in_pieces import BY_PIECES, InPieces, any_later, release_of
 from popmq_server.embedded.loop.listings import BY_LISTINGS
 from popmq_server.embedded.loop.long_poll import Key, Waiters, waited, with_handles
 from popmq_server.embedded.loop.parked_pulls import ParkedPulls
@@ -170,6 +169,8 @@ class EmbeddedEngine(InPieces):
             elif isinstance(result, BaseException):
                 ticket.future.set_exception(result)
             else:
+                if isinstance(result, Leased):
+                    self.waiters.served(cast(Pop, ticket.command), result)
                 ticket.future.set_result(result)
         self._wake(committed)
 
@@ -219,7 +220,9 @@ class EmbeddedEngine(InPieces):
         command: Operation[object] = operation
         if command.__class__ in _HASHED:
             command = with_hashes(command)  # type: ignore[arg-type]  # one of these types
-        results: list[A] = self._at_once(command) or [await self._answer_of(command)]
+        topic = command.topic if command.__class__ is Send else ""
+        joined = topic in self.waiters.by_topic and self.waiters.wake_early(topic)
+        results: list[A] = (None if joined else self._at_once(command)) or [await self._answer_of(command)]
         if isinstance(results[0], BaseException):
             raise cast(BaseException, results.pop())  # its traceback has this frame: no local may keep it
         if room is not None:
@@ -284,7 +287,9 @@ class EmbeddedEngine(InPieces):
             except (Refused, asyncio.CancelledError):
                 for here in seen:
                     here.hand_on(key)  # a refused or cancelled Pop must not swallow a wake
+                self.waiters.looks(key, None)
                 raise
+            self.waiters.looks(key, popped)
             if popped.behind:
                 self._reading.go_on(command.topic, command.group)
             lot = self.watchers if command.queues or popped.named else self.waiters
@@ -326,7 +331,7 @@ class EmbeddedEngine(InPieces):
         """
         if isinstance(result, Leased) and isinstance(command, Pop):
             if result.rows and command.token is None and (command.release_if_gone or not command.attempt_id):
-                release = _release_of(command, result)
+                release = release_of(command, result)
                 self.carry_on(release, [Later()] * len(release.changes))
         elif isinstance(command, ChangeInvisibleTime | SendBack) and any_later(result):
             self.carry_on(command, cast(list[object], result))
@@ -465,15 +470,6 @@ class EmbeddedEngine(InPieces):
             await asyncio.wait(self._carried_on)
         await asyncio.to_thread(self._writer.stop)
         self._core.close()
-
-
-def _release_of(command: Pop, popped: Leased) -> ChangeInvisibleTime:
-    """The command that undoes a Pop whose caller has left.
-
-    See docs/decisions/0021-cancelled-pops.md.
-    """
-    changes = tuple(Change(text.decode(), "release", 0, True, "the caller went away") for text in popped.texts)
-    return ChangeInvisibleTime(command.group, changes)
 
 
 #: Handlers that run on the event loop; the other commands go to the writer (core.py).

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import TypeVar, cast
 
 from popmq_server.contract.commands import (
+    Change,
     Changed,
     ChangeInvisibleTime,
     CloneOffsets,
@@ -29,6 +30,7 @@ from popmq_server.contract.commands import (
     MessageLife,
     OffsetsOfQueue,
     Peek,
+    Pop,
     PurgeTopic,
     QueryOffsets,
     ReadRow,
@@ -77,6 +79,7 @@ from popmq_server.embedded.operations import (
 )
 from popmq_server.embedded.store.store import Store
 from popmq_server.errors import Later, Refused
+from popmq_server.values.leased import Leased
 from popmq_server.values.records import Subscription
 
 T = TypeVar("T")
@@ -347,6 +350,15 @@ class InPieces(ABC):
 def any_later(results: object) -> bool:
     """Whether some entries of an answer did not fit into its commit."""
     return isinstance(results, list) and any(isinstance(result, Later) for result in results)
+
+
+def release_of(command: Pop, popped: Leased) -> ChangeInvisibleTime:
+    """The command that undoes a Pop whose caller has left.
+
+    See docs/decisions/0021-cancelled-pops.md.
+    """
+    changes = tuple(Change(text.decode(), "release", 0, True, "the caller went away") for text in popped.texts)
+    return ChangeInvisibleTime(command.group, changes)
 
 
 def _numbered(result: object, index: int) -> object:

@@ -6,6 +6,10 @@ event loop, so no wake is lost between the comparison and the parking. A commit 
 A woken Pop that leaves messages wakes the next through its own commit; a cancelled one hands the wake on. Pops
 of specific queues and WaitAvailable use a separate lot, in which all waiters are woken.
 
+A Send wakes waiters of its topic before its commit (`wake_early`), so their looks are in the same commit batch, behind
+it: one commit stores and leases a message. A Pop that took all there was has also seen all that the others could find,
+so that commit wakes nobody else of its group. A Pop that found nothing, as with a filter, is woken by commits again.
+
 Why no wake is lost: a Pop notes the generation, runs in some commit N and finds nothing. It has seen all that became
 deliverable up to N, since sends and releases of a group run before its pops. Whatever commit N + 1 makes deliverable
 raises the generation in a later turn of the loop: either before the Pop compares it, and then it does not park, or
@@ -22,7 +26,7 @@ import itertools
 from collections import OrderedDict
 
 from popmq_server.clock import Clock
-from popmq_server.contract.commands import Popped
+from popmq_server.contract.commands import Pop, Popped
 from popmq_server.embedded.state.lite_watch import topic_of
 from popmq_server.errors import Refused
 from popmq_server.values.leased import Leased
@@ -31,6 +35,8 @@ WAITERS_PER_KEY_MAX = 1024
 WAITERS_MAX = 100_000
 #: Generations remembered, of keys and of topics: clients of lite topics come and go.
 GENERATIONS_MAX = 100_000
+#: A Send wakes waiters early if no more groups wait for its topic: it is answered after their looks.
+EARLY_GROUPS_MAX = 4
 #: Base of the heap size at which deadlines of finished waits are removed: see `Waiters._push`.
 OVER_MIN = 64
 
@@ -45,7 +51,8 @@ class Waiters:
         self._what = what
         self._wake_all = wake_all
         self._parked: dict[Key, OrderedDict[int, asyncio.Future[bool]]] = {}
-        self._by_topic: dict[str, dict[Key, None]] = {}
+        #: The keys of parked calls by topic.
+        self.by_topic: dict[str, dict[Key, None]] = {}
         self._generations: dict[Key, int] = {}
         self._topic_generations: dict[str, int] = {}
         self._stamps = itertools.count(1)
@@ -57,6 +64,9 @@ class Waiters:
         self._closed = False
         self._alarms: dict[Key, int] = {}
         self.count = 0
+        #: Of these a waiter was woken early and has not looked yet; its look, in the commit that is answered, took all;
+        #: the last look of one that was woken early found nothing.
+        self._early, self._served, self._in_vain = set[Key](), set[Key](), set[Key]()
         #: The count by (group, topic); lite topics count for their LITE topic.
         self._counts: dict[Key, int] = {}
 
@@ -127,7 +137,7 @@ class Waiters:
                 action="share one waiting call, or take larger batches",
             )
         parked = self._parked.setdefault(key, OrderedDict())
-        self._by_topic.setdefault(key[1], {})[key] = None
+        self.by_topic.setdefault(key[1], {})[key] = None
         return parked
 
     def _leave(self, key: Key, number: int) -> None:
@@ -138,10 +148,39 @@ class Waiters:
                 self._count(key, -1)
             if not parked:
                 del self._parked[key]
-                keys = self._by_topic[key[1]]
+                keys = self.by_topic[key[1]]
                 keys.pop(key, None)
                 if not keys:
-                    del self._by_topic[key[1]]
+                    del self.by_topic[key[1]]
+
+    def wake_early(self, topic: str) -> bool:
+        """Before a Send to a topic of `by_topic` is submitted: wakes one waiter of each group, if it may."""
+        keys = self.by_topic[topic]
+        if len(keys) > EARLY_GROUPS_MAX:
+            return False
+        if early := [key for key in keys if key not in self._early and key not in self._in_vain]:
+            self._early.update(early)
+            for key in early:
+                self.hand_on(key)
+        return bool(early)
+
+    def looks(self, key: Key, popped: Leased | None) -> None:
+        """After a look, of a Pop of all queues: `popped` is its answer, None if it got none."""
+        if key in self._early:
+            self._early.remove(key)
+            if popped is not None and not popped.rows:
+                if len(self._in_vain) >= GENERATIONS_MAX:
+                    self._in_vain.clear()
+                self._in_vain.add(key)
+        elif popped is not None and popped.rows:
+            self._in_vain.discard(key)
+
+    def served(self, command: Pop, popped: Leased) -> None:
+        """In the commit whose answers are given a Pop got messages: those that it left, it wakes another one for."""
+        if popped.rows and not popped.rest and not popped.replay and command.token is None:
+            key = command.group, command.topic
+            if key in self._early:
+                self._served.add(key)
 
     def wake(self, woken: set[tuple[str | None, str]]) -> None:
         """After a commit: wakes one waiter for each group that has something new.
@@ -153,8 +192,8 @@ class Waiters:
                 if topic not in self._topic_generations:
                     self._forget_many()
                 self._topic_generations[topic] = next(self._stamps)
-                if topic in self._by_topic:
-                    for key in list(self._by_topic[topic]):
+                if topic in self.by_topic:
+                    for key in self.by_topic[topic].keys() - self._served:
                         self._wake_key(key)
             else:
                 key = group, topic
@@ -163,6 +202,7 @@ class Waiters:
                 self._generations[key] = next(self._stamps)
                 if key in self._parked:
                     self._wake_key(key)
+        self._served.clear()
 
     def _forget_many(self) -> None:
         """Forgets all generations when there are too many: a Pop that is about to park looks once more."""
@@ -206,7 +246,7 @@ class Waiters:
     def look_again(self, topic: str, group: str = "") -> None:
         """Wakes all waiters of a topic, or those of one group, because its settings changed."""
         self._topic_generations[topic] = next(self._stamps)
-        for key in list(self._by_topic.get(topic, ())):
+        for key in list(self.by_topic.get(topic, ())):
             while group in ("", key[0]) and self._parked.get(key):
                 self.hand_on(key)
 

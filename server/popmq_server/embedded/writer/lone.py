@@ -3,7 +3,7 @@
 A command that waits alone while the writer sleeps costs two changes of threads. With a journal its commit is an append
 and one sync (store/journal/folding.py). So it runs on the loop's thread, while the writer thread sleeps: in the turn of
 the loop that handles its call, if nothing else is to run in it (`Writer.at_once`), else in the next one, if no other
-command came (`Writer.turned`). That is, if
+command came (`Writer.turned`) but the Pop that waited for a Send, which run as one batch. That is, if
 
     the disk is fast     no lone batch of the last REST_S took longer than LONGEST_S: while the loop waits for a disk,
                          it reads no request and sends no heartbeat; so it waits no longer for a sync than ELSEWHERE_S
@@ -35,8 +35,8 @@ class Lone:
         self._core, self._folding = core, core.store.folding
         self._slow_until = 0.0
         self._error: Exception | None = None
-        #: The last command. If it comes again it needs the writer thread, or it is a look that was cut short: the event
-        #: loop must turn before the next one.
+        #: The last command, or the first of two. If it comes again it needs the writer thread, or it is a look that was
+        #: cut short: the event loop must turn before the next one.
         self._last: Operation[object] | None = None
 
     def took(self, seconds: float) -> None:
@@ -44,16 +44,23 @@ class Lone:
         if seconds > LONGEST_S:
             self._slow_until = stopwatch() + REST_S
 
-    def run(self, command: Operation[object]) -> Committed | None:
-        """Runs a command; no job and no fold may be due. None: it has had no effect, and is for the writer thread."""
+    def run(self, first: Operation[object], then: Operation[object] | None = None) -> Committed | None:
+        """Runs a command, or a Send and a Pop; no job and no fold may be due. None: it has had no effect, and is for
+        the writer thread.
+        """
         core = self._core
-        if command is self._last or not _is_small(command) or not self._folding.unfolded:
+        if first is self._last or not self._folding.unfolded or not _is_small(first):
+            return None
+        if then is not None and not _is_small(then):
             return None
         if self._slow_until and stopwatch() < self._slow_until:
             return None
-        self._last = command
+        self._last = first
         try:
-            committed = core.attempt(Batch([command]), [0], nothing)
+            if then is None:
+                committed = core.attempt(Batch([first]), [0], nothing)
+            else:
+                committed = core.attempt(Batch([first, then]), [0, 1], nothing)
         except Slow:
             self._slow_until = stopwatch() + REST_S
         except (MapFull, TooManyPoisoned, Elsewhere):

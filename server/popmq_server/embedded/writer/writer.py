@@ -7,7 +7,8 @@ CPU.
 
 A batch begins when a turn of the event loop brought no further command (`Gathering`). While turns bring more, a batch
 would be small, and the thread would compete with the loop for the interpreter, which it releases in each call of LMDB.
-After a batch of one command the next one is expected to come alone, and begins after the turn that brought it.
+After a batch of one command the next one is expected to come alone, and begins after the turn that brought it. A Pop
+that comes while a Send waits belongs to it (loop/long_poll.py): the two count as one.
 
 See docs/decisions/0003-one-writer-group-commit.md.
 """
@@ -67,11 +68,13 @@ class Gathering:
         #: Whether the last batch was one command: such callers come one after the other.
         self.one_by_one = False
 
-    def arrived(self, size: int) -> bool:
-        """Notes a command with `size` bytes of messages. Returns whether `turned` has to be called after this turn."""
+    def arrived(self, size: int, *, joins: bool = False) -> bool:
+        """Notes a command with `size` bytes of messages; `joins`: it belongs to one that waits. Returns whether
+        `turned` has to be called after this turn.
+        """
         self._more = True
         self._bytes += size
-        self._commands += 1
+        self._commands += not joins
         begins = not self._goes_on
         self._goes_on = True
         return begins
@@ -86,10 +89,10 @@ class Gathering:
         self._goes_on, self.done, self._turns = False, True, 0
         return False
 
-    def taken(self, count: int, *, all_: bool) -> None:
-        """A batch of so many commands was taken; `all_`: nothing waits any more."""
+    def taken(self, *, all_: bool) -> None:
+        """A batch was taken; `all_`: nothing waits any more."""
+        self.one_by_one = self._commands == 1
         self._bytes = self._commands = 0
-        self.one_by_one = count == 1
         self.done = not all_
 
 
@@ -136,7 +139,8 @@ class Writer(Generic[T]):
         with self._lock:  # a third of the cost of the condition
             if not self._stopping:
                 self._lanes[lane := command.lane].append((command, ticket))
-                if self._gathering.arrived(getattr(command, "bytes", 0) if lane == LANE_SEND else 0):
+                joins = lane == LANE_POP and bool(self._lanes[LANE_SEND])
+                if self._gathering.arrived(getattr(command, "bytes", 0) if lane == LANE_SEND else 0, joins=joins):
                     self._soon(self.turned)
                 return
         self._deliver([ticket], Committed([unavailable("the broker is stopping")], set(), False))
@@ -164,24 +168,25 @@ class Writer(Generic[T]):
         with self._lock:
             if self._gathering.turned():
                 self._soon(self.turned)
-            elif self._asleep and any(self._lanes) and not self._ran_alone():
+            elif self._asleep and any(self._lanes) and not self._ran_here():
                 self._asleep = False
                 self._event.notify_all()
 
-    def _ran_alone(self) -> bool:
-        """Runs the only command that waits on this thread, the event loop's, if it may (lone.py). The writer thread
-        needs the lock to begin anything.
+    def _ran_here(self) -> bool:
+        """Runs the only command that waits, or a Send and a Pop, on this thread, the event loop's, if it may (lone.py).
+        The writer thread needs the lock to begin anything.
         """
-        if self._lone is None or self._here is None:
+        if self._lone is None or self._here is None or self._due() or self._stopping:
             return False
-        if sum(map(len, self._lanes)) > 1 or self._due() or self._stopping:
+        acks, sends, pops = self._lanes
+        if len(acks) + len(sends) > 1 or len(pops) > 1 or (acks and pops):
             return False
-        command, ticket = next(filter(None, self._lanes))[0]
-        committed = self._lone.run(command)
+        waiting = [*acks, *sends, *pops]
+        committed = self._lone.run(*(command for command, _ in waiting))
         if committed is None:
             return False
         self._take()
-        self._here([ticket], committed)
+        self._here([ticket for _, ticket in waiting], committed)
         return True
 
     def settle(self) -> None:
@@ -295,7 +300,7 @@ class Writer(Generic[T]):
         batch: list[Waiting[T]] = []
         if sum(map(len, self._lanes)) == 1:  # as with one caller
             batch.append(next(filter(None, self._lanes)).popleft())
-            self._gathering.taken(1, all_=True)
+            self._gathering.taken(all_=True)
             return batch
         size = 0
         for number, lane in enumerate(self._lanes):
@@ -308,5 +313,5 @@ class Writer(Generic[T]):
                 command, ticket = lane.popleft()
                 size += getattr(command, "bytes", 0) if number == LANE_SEND else 0
                 batch.append((command, ticket))
-        self._gathering.taken(len(batch), all_=not any(self._lanes))
+        self._gathering.taken(all_=not any(self._lanes))
         return batch
