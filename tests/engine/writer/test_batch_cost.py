@@ -15,9 +15,9 @@ from tests.engine.work import calls
 #: Calls for each further message of a batch: as counted, and a tenth more.
 POP_MAX, ACK_MAX = 11, 6.4
 #: Calls for each further command of one message in a commit batch: they are run as one (coalescing.py).
-SENDS_MAX, POPS_MAX, ACKS_MAX = 24, 40, 40
+SENDS_MAX, POPS_MAX, ACKS_MAX = 18, 40, 40
 #: The same with request numbers, which are looked up and remembered; a Settle acks a message and sends one.
-NUMBERED_MAX, SETTLES_MAX = 54, 86
+NUMBERED_MAX, SETTLES_MAX = 42, 86
 #: The same for acks of one message of different CheckPoints.
 ACKS_APART_MAX = 310
 

@@ -47,7 +47,7 @@ class Alike:
         sends: dict[str, tuple[frozenset[str], list[int]]] = {}
         for index in order:
             command = self._batch.commands[index]
-            if (key := _acks_only(command)) is not None:
+            if command.__class__ is not Send and (key := _acks_only(command)) is not None:
                 if acks[0] != key:
                     acks = key, []
                 self._lists[index] = acks[1]
