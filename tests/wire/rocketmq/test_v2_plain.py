@@ -106,7 +106,7 @@ def test_a_plain_message_is_delivered_with_the_bytes_of_the_long_way(seed: int) 
         handle = b"h" * chance.choice([1, 28, 150])
         row = (sent, chance.choice([1, 1_700_000_000_000, 1_700_000_000_123]), *where, handle)
         kind = chance.choice(["NORMAL", "DELAY", "PRIORITY"])
-        got = messages.response(row, length_prefixed([handle])[0], topic.SerializeToString(), kind)
+        got = messages.response(row, length_prefixed([handle])[0], pb.Message(topic=topic).SerializeToString(), kind)
         message = messages.delivered(messages.DeliveredRow(*row[:5], handle.decode()), topic, kind)
         if got is not None:
             assert got == rpc.ReceiveMessageResponse(message=message).SerializeToString()

@@ -129,7 +129,8 @@ class ReceiveService(RocketmqServicer):
         begun = written = 0
         try:
             yield rpc.ReceiveMessageResponse(status=OK if popped.rows else _NOTHING)
-            handles, named = length_prefixed(popped.handles), request.message_queue.topic.SerializeToString()
+            handles = length_prefixed(popped.handles)
+            named = pb.Message(topic=request.message_queue.topic).SerializeToString()
             for row, handle in zip(popped.rows, handles, strict=True):
                 begun += 1
                 # The bytes of a plain message, unless its client needs the handle remembered.
