@@ -169,7 +169,7 @@ class EmbeddedEngine(InPieces):
             elif isinstance(result, BaseException):
                 ticket.future.set_exception(result)
             else:
-                if isinstance(result, Leased):
+                if self.waiters.early and isinstance(result, Leased):
                     self.waiters.served(cast(Pop, ticket.command), result)
                 ticket.future.set_result(result)
         self._wake(committed)
@@ -287,9 +287,9 @@ class EmbeddedEngine(InPieces):
             except (Refused, asyncio.CancelledError):
                 for here in seen:
                     here.hand_on(key)  # a refused or cancelled Pop must not swallow a wake
-                self.waiters.looks(key, None)
+                self.waiters.looked(key, None)
                 raise
-            self.waiters.looks(key, popped)
+            self.waiters.looked(key, popped)
             if popped.behind:
                 self._reading.go_on(command.topic, command.group)
             lot = self.watchers if command.queues or popped.named else self.waiters

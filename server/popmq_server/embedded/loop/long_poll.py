@@ -64,9 +64,12 @@ class Waiters:
         self._closed = False
         self._alarms: dict[Key, int] = {}
         self.count = 0
-        #: Of these a waiter was woken early and has not looked yet; its look, in the commit that is answered, took all;
-        #: the last look of one that was woken early found nothing.
-        self._early, self._served, self._in_vain = set[Key](), set[Key](), set[Key]()
+        #: Keys of which a waiter was woken early and has not looked yet.
+        self.early = set[Key]()
+        #: Of these, those whose waiter took all there was, in the commit that is being answered.
+        self._served = set[Key]()
+        #: Keys of which the last one that was woken early found nothing.
+        self._in_vain = set[Key]()
         #: The count by (group, topic); lite topics count for their LITE topic.
         self._counts: dict[Key, int] = {}
 
@@ -110,6 +113,7 @@ class Waiters:
             return woken
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.result():
+                self.early.discard(key)
                 self.hand_on(key)
             raise
         finally:
@@ -158,16 +162,16 @@ class Waiters:
         keys = self.by_topic[topic]
         if len(keys) > EARLY_GROUPS_MAX:
             return False
-        if early := [key for key in keys if key not in self._early and key not in self._in_vain]:
-            self._early.update(early)
+        if early := [key for key in keys if key not in self.early and key not in self._in_vain]:
+            self.early.update(early)
             for key in early:
                 self.hand_on(key)
         return bool(early)
 
-    def looks(self, key: Key, popped: Leased | None) -> None:
-        """After a look, of a Pop of all queues: `popped` is its answer, None if it got none."""
-        if key in self._early:
-            self._early.remove(key)
+    def looked(self, key: Key, popped: Leased | None) -> None:
+        """After the look of a Pop: `popped` is its answer, None if it was refused or cancelled."""
+        if key in self.early:
+            self.early.remove(key)
             if popped is not None and not popped.rows:
                 if len(self._in_vain) >= GENERATIONS_MAX:
                     self._in_vain.clear()
@@ -176,10 +180,10 @@ class Waiters:
             self._in_vain.discard(key)
 
     def served(self, command: Pop, popped: Leased) -> None:
-        """In the commit whose answers are given a Pop got messages: those that it left, it wakes another one for."""
+        """Notes a Pop of the commit that is being answered: if it took all there was, others find nothing."""
         if popped.rows and not popped.rest and not popped.replay and command.token is None:
             key = command.group, command.topic
-            if key in self._early:
+            if key in self.early:
                 self._served.add(key)
 
     def wake(self, woken: set[tuple[str | None, str]]) -> None:
@@ -193,8 +197,9 @@ class Waiters:
                     self._forget_many()
                 self._topic_generations[topic] = next(self._stamps)
                 if topic in self.by_topic:
-                    for key in self.by_topic[topic].keys() - self._served:
-                        self._wake_key(key)
+                    for key in list(self.by_topic[topic]):
+                        if key not in self._served:
+                            self._wake_key(key)
             else:
                 key = group, topic
                 if key not in self._generations:

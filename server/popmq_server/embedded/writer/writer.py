@@ -8,7 +8,7 @@ CPU.
 A batch begins when a turn of the event loop brought no further command (`Gathering`). While turns bring more, a batch
 would be small, and the thread would compete with the loop for the interpreter, which it releases in each call of LMDB.
 After a batch of one command the next one is expected to come alone, and begins after the turn that brought it. A Pop
-that comes while a Send waits belongs to it (loop/long_poll.py): the two count as one.
+that comes while one Send waits belongs to it (loop/long_poll.py): the two count as one.
 
 See docs/decisions/0003-one-writer-group-commit.md.
 """
@@ -139,7 +139,7 @@ class Writer(Generic[T]):
         with self._lock:  # a third of the cost of the condition
             if not self._stopping:
                 self._lanes[lane := command.lane].append((command, ticket))
-                joins = lane == LANE_POP and bool(self._lanes[LANE_SEND])
+                joins = lane == LANE_POP and len(self._lanes[LANE_SEND]) == len(self._lanes[LANE_POP]) == 1
                 if self._gathering.arrived(getattr(command, "bytes", 0) if lane == LANE_SEND else 0, joins=joins):
                     self._soon(self.turned)
                 return
