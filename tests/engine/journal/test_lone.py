@@ -17,14 +17,14 @@ from popmq_server.embedded.store.journal import folding
 from popmq_server.embedded.store.journal.changes import JournaledTransaction
 from popmq_server.embedded.store.journal.file import Journal
 from popmq_server.embedded.store.lmdb import DiskFault
-from popmq_server.embedded.writer import lone
+from popmq_server.embedded.writer import batch, lone
 from popmq_server.embedded.writer.writer import Writer
 from popmq_server.errors import CommitFailed, Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
 from popmq_server.values.limits import KEEP_MS_MAX
 from tests.engine.event_loop import turns
-from tests.engine.rig import MINUTE, SECOND, deliveries, sending
+from tests.engine.rig import MINUTE, SECOND, deliveries, numbered, sending
 from tests.engine.traffic.traffic import group
 
 
@@ -43,6 +43,12 @@ class Engine:
         self.threads.clear()
         await asyncio.gather(*(self.broker.execute(command) for command in commands))
         return list(self.threads)
+
+    def journal(self) -> Journal:
+        folding = self.broker.store.folding
+        assert folding is not None
+        assert folding.journal is not None
+        return folding.journal
 
     async def bodies(self) -> int:
         """How many messages there are."""
@@ -127,8 +133,60 @@ async def test_what_is_no_small_send_pop_or_ack_runs_on_the_writers_thread(engin
     assert await engine.here(ask.CreateTopic("u", 1, False, KEEP_MS_MAX)) == [False]
 
 
-async def test_commands_that_wait_together_run_on_the_writers_thread(engine: Engine) -> None:
-    assert await engine.here(sending("a"), sending("b")) == [False]
+async def test_few_commands_that_wait_together_run_on_the_loops_thread_as_one_batch(engine: Engine) -> None:
+    assert await engine.here(*map(sending, numbered("m", lone.COMMANDS_MAX))) == [True]
+    assert await engine.bodies() == lone.COMMANDS_MAX
+    popped = await engine.broker.execute(ask.Pop("t", "g", max_messages=3))
+    acks = [ask.Ack("g", (row.handle,)) for row in deliveries(popped)]
+    assert await engine.here(ask.Pop("t", "g"), sending("last"), *acks) == [True]
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        [*map(sending, numbered("m", lone.COMMANDS_MAX + 1))],
+        [sending("x" * 40_000), sending("x" * 40_000)],
+        [ask.Pop("t", "g", max_messages=100), ask.Pop("t", "g", max_messages=100)],
+    ],
+)
+async def test_many_commands_and_large_ones_run_on_the_writers_thread(engine: Engine, commands: list[Any]) -> None:
+    await engine.here(*map(sending, numbered("n", 60)))
+    await engine.here(*map(sending, numbered("o", 60)))
+    assert await engine.here(*commands) == [False]
+
+
+async def test_beside_a_disk_that_takes_its_time_only_lone_commands_run_on_the_loops_thread(engine: Engine) -> None:
+    """Else the loop reads requests during a sync."""
+    await engine.here(sending("a"))
+    journal: Any = engine.journal()
+    journal.sync_s = lone.OVERLAP_S * 1.01
+    assert await engine.here(sending("b"), sending("c")) == [False]
+    assert await engine.here(sending("d")) == [True]
+    journal.sync_s = lone.OVERLAP_S
+    assert await engine.here(sending("e"), sending("f")) == [True]
+
+
+async def test_a_sync_of_the_journal_tells_how_long_it_took(tmp_path: Path) -> None:
+    engine = Engine(tmp_path / "synced", sync="full")
+    await engine.broker.execute(ask.CreateTopic("t", 1, False, KEEP_MS_MAX))
+    await engine.broker.execute(sending("a"))
+    assert 0 < engine.journal().sync_s < 60
+    await engine.broker.close()
+
+
+async def test_what_a_batch_on_the_loops_thread_may_not_answer_any_more_is_answered_by_the_next(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await engine.here(sending("a"), sending("b"))
+    monkeypatch.setattr(batch, "PIECES_BYTES_MAX", 1)
+    monkeypatch.setattr(batch, "ANSWER_BYTES_MAX", 1)
+    pops = [engine.broker.execute(ask.Pop("t", "g", max_messages=1, client_id=client)) for client in "xy"]
+    await asyncio.to_thread(asleep, engine.broker._writer)
+    engine.threads.clear()
+    got = await asyncio.gather(*pops)
+    assert sorted(row.body for popped in got for row in deliveries(popped)) == ["a", "b"]
+    assert engine.threads[0], "the first of them"
+    assert len(engine.threads) == 2
 
 
 async def test_the_first_batch_after_a_fold_runs_on_the_thread_that_will_fold(engine: Engine) -> None:

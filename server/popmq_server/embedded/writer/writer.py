@@ -158,7 +158,7 @@ class Writer(Generic[T]):
                 return None
             if self._due():
                 return None
-            committed = self._lone.run(command)
+            committed = self._lone.run([command])
             if committed is not None:
                 count(committed)
             return committed
@@ -173,21 +173,17 @@ class Writer(Generic[T]):
                 self._event.notify_all()
 
     def _ran_here(self) -> bool:
-        """Runs the only command that waits, or a Send and a Pop, on this thread, the event loop's, if it may (lone.py).
-        The writer thread needs the lock to begin anything.
+        """Runs the commands that wait on this thread, the event loop's, if they may (lone.py). Returns whether none is
+        left. The writer thread needs the lock to begin anything.
         """
         if self._lone is None or self._here is None or self._due() or self._stopping:
             return False
-        acks, sends, pops = self._lanes
-        if len(acks) + len(sends) > 1 or len(pops) > 1 or (acks and pops):
-            return False
-        waiting = [*acks, *sends, *pops]
-        committed = self._lone.run(*(command for command, _ in waiting))
+        waiting = [pair for lane in self._lanes for pair in lane]
+        committed = self._lone.run([command for command, _ in waiting])
         if committed is None:
             return False
-        self._take()
-        self._here([ticket for _, ticket in waiting], committed)
-        return True
+        self._here(*self._answers(self._take(), committed))
+        return not any(self._lanes)
 
     def settle(self) -> None:
         """Returns when no command waits and nothing is due, or the thread has ended. A fake clock calls it after each
@@ -253,23 +249,27 @@ class Writer(Generic[T]):
 
         Deferred commands go into the next batch; their callers keep waiting.
         """
-        tickets = [ticket for _, ticket in batch]
         try:
             if self._lone is not None:
                 self._lone.raise_fault()
             committed = self._core.run([command for command, _ in batch])
         except BaseException:
             refused = unavailable("a commit failed, and the broker stops: no request of its batch was answered OK")
-            self._deliver(tickets, Committed([refused] * len(tickets), set(), False))
+            self._deliver([ticket for _, ticket in batch], Committed([refused] * len(batch), set(), False))
             raise
         if self._lone is not None and len(batch) == 1:
             self._lone.took(committed.seconds)
+        self._deliver(*self._answers(batch, committed))
+
+    def _answers(self, batch: list[Waiting[T]], committed: Committed) -> tuple[list[T], Committed]:
+        """The tickets of a batch, and their answers; what did not run waits for the next batch."""
+        tickets = [ticket for _, ticket in batch]
         ran = [result is not NEXT_BATCH for result in committed.results]
-        if not all(ran):
-            self._put_off([pair for pair, did in zip(batch, ran, strict=True) if not did])
-            tickets = list(itertools.compress(tickets, ran))
-            committed = committed._replace(results=list(itertools.compress(committed.results, ran)))
-        self._deliver(tickets, committed)
+        if all(ran):
+            return tickets, committed
+        self._put_off([pair for pair, did in zip(batch, ran, strict=True) if not did])
+        results = list(itertools.compress(committed.results, ran))
+        return list(itertools.compress(tickets, ran)), committed._replace(results=results)
 
     def _put_off(self, pairs: list[Waiting[T]]) -> None:
         """Queues deferred commands before the others of their lane."""

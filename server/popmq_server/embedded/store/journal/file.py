@@ -24,6 +24,7 @@ import struct
 import zlib
 from typing import NamedTuple
 
+from popmq_server.clock import stopwatch
 from popmq_server.embedded.store.datafile.own_files import open_own
 from popmq_server.embedded.store.folder import JOURNAL_FILE
 from popmq_server.embedded.store.journal.syncing import Syncing
@@ -63,6 +64,8 @@ class Journal:
             self._syncing = Syncing(open_own(folder / JOURNAL_FILE, os.O_RDWR, is_journal))
         except OSError as error:
             raise fault_of(error) from error
+        #: Seconds of the last sync of a record.
+        self.sync_s = 0.0
         self.begin(b"", 0)
 
     def begin(self, identity: bytes, commit: int) -> None:
@@ -92,12 +95,13 @@ class Journal:
         try:
             if (written := os.pwrite(self._file, record, self.bytes)) != len(record):
                 _write(self._file, record[written:], self.bytes + written)
-            if not self._synced:
-                pass
-            elif within_s is None:
-                os.fdatasync(self._file)
-            elif not self._syncing.sync(within_s):
-                return False
+            if self._synced:
+                began = stopwatch()
+                if within_s is None:
+                    os.fdatasync(self._file)
+                elif not self._syncing.sync(within_s):
+                    return False
+                self.sync_s = stopwatch() - began
         except OSError as error:
             raise fault_of(error) from error
         self.bytes += len(record)

@@ -89,6 +89,11 @@ class Folding:
         #: Bytes of the map that the open transaction may take; 0: each batch is committed through LMDB.
         self.room = 0
 
+    @property
+    def sync_s(self) -> float:
+        """Seconds of the last sync of a batch in the journal."""
+        return 0.0 if self.journal is None else self.journal.sync_s
+
     def begin(self) -> JournaledTransaction:
         """Begins the transaction of a commit batch. Raises CommitFailed."""
         txn = begin_in(self._env, self._open or self._opened())
