@@ -120,6 +120,17 @@ def test_a_replay_of_a_later_lease_does_not_show_an_unanswered_pop(story: Story)
     assert story.findings() == []
 
 
+def test_a_replay_does_not_show_a_pop_that_was_called_after_it(story: Story) -> None:
+    """What was replayed may be acked before the next try runs, which then leases other messages."""
+    story.pop("n", 1, "h0", attempt_id="a")
+    story.pop("n", 1, "h0", attempt_id="a", replay_of_s=story.now_s)
+    story.pop("m", 0, "", attempt_id="a")
+    story.ack("h0", after_s=0.01)
+    story.pop("m", 2, "h1", after_s=2.5)
+    story.ack("h1")
+    assert "attempts" not in story.claims()
+
+
 def test_a_replay_of_a_lease_that_the_next_try_may_have_made_does_not_show_an_unanswered_pop(story: Story) -> None:
     story.pop("m", 0, "", attempt_id="a")
     story.pop("m", 0, "", after_s=3, attempt_id="a")

@@ -185,25 +185,26 @@ class Facts:
         """The pops that may have leased messages unseen: (group, topic) → times of the calls, times of the returns,
         each ascending.
         """
-        replays: dict[tuple[str, str], list[int]] = defaultdict(list)
+        replays: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         tries: dict[tuple[str, str], list[int]] = defaultdict(list)
         for pop in self.history.of("pop"):
             if pop.told.get("replay"):
-                replays[pop.client, pop.asked["attempt_id"]].append(pop.told["popped_ms"])
+                replays[pop.client, pop.asked["attempt_id"]].append((pop.called_ns, pop.told["popped_ms"]))
             if pop.how != "refused":
                 tries[pop.client, pop.asked["attempt_id"]].append(pop.called_ns)
         times: dict[Reading, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for pop in self.history.of("pop"):
             if pop.how != "unknown":
                 continue
-            # A replay of its lease, or of an earlier one, shows all that it leased. One of a later lease does not: the
-            # lease of the first call was over when it was repeated, or the next call may have made the replayed one.
+            # A replay behind it, of its lease or of an earlier one, shows all that it leased. One of a later lease does
+            # not: the first one was over when the call was repeated, or the next call may have made the replayed one.
             attempt = pop.client, pop.asked["attempt_id"]
             next_ns = (
                 min((one for one in tries[attempt] if one > pop.called_ns), default=NEVER) if attempt[1] else NEVER
             )
             shown_ms = min(self.history.wall_ms(pop.returned_ns) + CLOCKS_MS, self.history.wall_ms(next_ns) - CLOCKS_MS)
-            if not any(popped_ms <= shown_ms for popped_ms in replays.get(attempt, ())):
+            after = (popped_ms for called_ns, popped_ms in replays.get(attempt, ()) if called_ns > pop.called_ns)
+            if not any(popped_ms <= shown_ms for popped_ms in after):
                 calls, returns = times[pop.asked["group"], pop.asked["topic"]]
                 calls.append(pop.called_ns)
                 returns.append(pop.returned_ns)
