@@ -1,7 +1,7 @@
 """A Send wakes those who wait for it before its commit, so that one commit stores and leases its messages."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,11 @@ from popmq_server.contract.commands.numbers import CommitNumbers
 from popmq_server.embedded.loop import long_poll as lots
 from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.loop.long_poll import Waiters
+from popmq_server.embedded.state.tx import Tx
 from popmq_server.errors import Refused
+from popmq_server.values.records import Topic
 from tests.engine.event_loop import LOST_S, turns, whole_engine
-from tests.engine.rig import MINUTE, deliveries, message, sending
+from tests.engine.rig import MINUTE, Rig, deliveries, message, sending
 from tests.engine.traffic.traffic import group
 
 
@@ -161,3 +163,26 @@ async def test_a_send_that_is_refused_leaves_those_who_wait_waiting(engine: Coun
     assert not waiting.done()
     await engine.send("b")
     assert bodies_in(await waiting) == ["b"]
+
+
+def test_a_pop_has_served_its_group_if_it_took_all_of_all_queues(rig: Rig) -> None:
+    rig.pair(queues=2)
+    assert rig.commit(sending("a"), ask.Pop("t", "g")).served == {("g", "t")}
+    assert not rig.commit(sending("b", "c"), ask.Pop("t", "g", max_messages=1)).served
+    assert not rig.commit(ask.Pop("t", "g", queues=(0, 1))).served
+    assert not rig.commit(sending("d"), ask.Pop("t", "g"), ask.Pop("t", "g", max_messages=1)).results[2].rows
+
+
+@pytest.mark.parametrize(
+    "comes", [lambda tx, topic: tx.came(topic, 0), lambda tx, topic: tx.wake(None, topic.topic_id)]
+)
+def test_what_comes_behind_a_pop_in_its_commit_wakes_its_group(rig: Rig, comes: Callable[[Tx, Topic], None]) -> None:
+    """As a redrive of what no producer ended, which is in the lane of pops."""
+    topic = rig.topic("t")
+    tx = Tx(rig.core.state, rig.store, rig.now)
+    try:
+        tx.serve("g", "t")
+        comes(tx, topic)
+        assert ((None, "t") in tx.woken, tx.served) == (True, None)
+    finally:
+        tx.abort()

@@ -169,14 +169,12 @@ class EmbeddedEngine(InPieces):
             elif isinstance(result, BaseException):
                 ticket.future.set_exception(result)
             else:
-                if self.waiters.early and isinstance(result, Leased):
-                    self.waiters.served(cast(Pop, ticket.command), result)
                 ticket.future.set_result(result)
         self._wake(committed)
 
     def _wake(self, committed: Committed) -> None:
         """Wakes the waiters that have to look again after a commit."""
-        self.waiters.wake(committed.woken)
+        self.waiters.wake(committed.woken, committed.served)
         self.watchers.wake(committed.woken)
         self.pulls.wake(committed.arrived, committed.woken)
         if committed.resulted:

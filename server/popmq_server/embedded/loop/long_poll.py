@@ -8,7 +8,8 @@ of specific queues and WaitAvailable use a separate lot, in which all waiters ar
 
 A Send wakes waiters of its topic before its commit (`wake_early`), so their looks are in the same commit batch, behind
 it: one commit stores and leases a message. A Pop that took all there was has also seen all that the others could find,
-so that commit wakes nobody else of its group. A Pop that found nothing, as with a filter, is woken by commits again.
+so that commit wakes nobody else of its group (`Tx.served`). A Pop that found nothing, as with a filter, is woken by
+commits again.
 
 Why no wake is lost: a Pop notes the generation, runs in some commit N and finds nothing. It has seen all that became
 deliverable up to N, since sends and releases of a group run before its pops. Whatever commit N + 1 makes deliverable
@@ -24,9 +25,10 @@ import asyncio
 import heapq
 import itertools
 from collections import OrderedDict
+from collections.abc import Collection
 
 from popmq_server.clock import Clock
-from popmq_server.contract.commands import Pop, Popped
+from popmq_server.contract.commands import Popped
 from popmq_server.embedded.state.lite_watch import topic_of
 from popmq_server.errors import Refused
 from popmq_server.values.leased import Leased
@@ -66,8 +68,6 @@ class Waiters:
         self.count = 0
         #: Keys of which a waiter was woken early and has not looked yet.
         self.early = set[Key]()
-        #: Of these, those whose waiter took all there was, in the commit that is being answered.
-        self._served = set[Key]()
         #: Keys of which the last one that was woken early found nothing.
         self._in_vain = set[Key]()
         #: The count by (group, topic); lite topics count for their LITE topic.
@@ -179,15 +179,8 @@ class Waiters:
         elif popped is not None and popped.rows:
             self._in_vain.discard(key)
 
-    def served(self, command: Pop, popped: Leased) -> None:
-        """Notes a Pop of the commit that is being answered: if it took all there was, others find nothing."""
-        if popped.rows and not popped.rest and not popped.replay and command.token is None:
-            key = command.group, command.topic
-            if key in self.early:
-                self._served.add(key)
-
-    def wake(self, woken: set[tuple[str | None, str]]) -> None:
-        """After a commit: wakes one waiter for each group that has something new.
+    def wake(self, woken: set[tuple[str | None, str]], served: Collection[Key] = ()) -> None:
+        """After a commit: wakes one waiter for each group that has something new; `served`: Committed.served.
 
         Raises generations even when no Pop is parked: a Pop may be about to park.
         """
@@ -198,7 +191,7 @@ class Waiters:
                 self._topic_generations[topic] = next(self._stamps)
                 if topic in self.by_topic:
                     for key in list(self.by_topic[topic]):
-                        if key not in self._served:
+                        if key not in served:
                             self._wake_key(key)
             else:
                 key = group, topic
@@ -207,7 +200,6 @@ class Waiters:
                 self._generations[key] = next(self._stamps)
                 if key in self._parked:
                     self._wake_key(key)
-        self._served.clear()
 
     def _forget_many(self) -> None:
         """Forgets all generations when there are too many: a Pop that is about to park looks once more."""

@@ -52,6 +52,7 @@ class Tx:
         "resulted",
         "room",
         "scratch",
+        "served",
         "state",
         "wall_ms",
         "woken",
@@ -72,6 +73,9 @@ class Tx:
         self.scratch: dict[Scratch[Any], Any] = {}
         #: (group name or None for all groups, topic name or lite_watch.wake_key) that Pops have to look at again.
         self.woken: set[tuple[str | None, str]] = set()
+        #: (group name, topic name) of Pops that took all there was, while nothing has come behind them: wakes of all
+        #: groups are not for these. None: of none.
+        self.served: set[tuple[str, str]] | None = None
         #: (queue as text or None for all queues, topic name): after the commit the Pulls parked there look again.
         self.arrived: set[tuple[str | None, str]] = set()
         #: (group, message id) of results: after the commit those who wait for them look again.
@@ -119,6 +123,7 @@ class Tx:
         if topic is None or (group_id is not None and group is None):
             return
         name = group.name if group else None
+        self.served = None
         if topic.parent_id:
             self.woken |= self.state.watches.judge(name, topic.name, topic.lite_topic)
         else:
@@ -128,9 +133,16 @@ class Tx:
     def came(self, topic: Topic, queue: int) -> None:
         """`wake` and `arrive` for new messages in a queue of a topic that is no lite topic."""
         name = topic.name
+        self.served = None
         self.woken.add((None, name))
         self.woken |= self.state.watches.wake_keys(None, name)
         self.arrived.add((str(queue), name))
+
+    def serve(self, group: str, topic: str) -> None:
+        """A Pop of all queues took all there is: what came before it wakes nobody else of the group."""
+        if self.served is None:
+            self.served = set()
+        self.served.add((group, topic))
 
     def arrive(self, topic_id: int, queue: int | None) -> None:
         """After the commit the requests that wait for new messages in a queue (None: in each) are tried again."""

@@ -66,6 +66,7 @@ class Committed(NamedTuple):
     events: Sequence[Event] = ()  # for the metrics; they are in the log already
     failures: Sequence[str] = ()  # the job of each piece or item that failed, for the metrics
     broken: Sequence[str] = ()  # the name of each invariant that was broken, for the metrics
+    served: Collection[tuple[str, str]] = ()  # Tx.served
 
 
 def numbers_of(committed: Committed) -> CommitNumbers:

@@ -485,7 +485,9 @@ class Core:
         seconds = stopwatch() - batch.began
         resulted = tx.resulted or ()
         told = failures, self.breaches.take()
-        return Committed(batch.results, tx.woken, wrote, seconds, timed, tx.arrived, resulted, tx.events, *told)
+        return Committed(
+            batch.results, tx.woken, wrote, seconds, timed, tx.arrived, resulted, tx.events, *told, tx.served or ()
+        )
 
     def close(self) -> None:
         """Closes the store; everything that was answered is on disk. Raises CommitFailed if the last sync failed."""

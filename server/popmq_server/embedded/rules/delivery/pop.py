@@ -97,6 +97,8 @@ def pop(tx: Tx, command: Pop) -> Leased:
         )
     if rest:
         tx.wake(group.group_id, topic.topic_id)
+    elif not named and not pick.behind:
+        tx.serve(group.name, topic.name)
     return Leased(
         rows=pick.rows,
         ck_id=ck.ck_id,
