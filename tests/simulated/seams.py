@@ -158,6 +158,6 @@ def _popping(real: Callable[..., Any], popped: set[Lease]) -> Callable[..., Any]
     return pop
 
 
-def _waking(real: Callable[[Waiters, Any], None]) -> Callable[[Waiters, Any], None]:
+def _waking(real: Callable[..., None]) -> Callable[..., None]:
     """The order of a set of texts differs from process to process."""
-    return lambda lot, woken: real(lot, dict.fromkeys(sorted(woken, key=str)))
+    return lambda lot, woken, *served: real(lot, dict.fromkeys(sorted(woken, key=str)), *served)

@@ -484,10 +484,8 @@ class Core:
         self._reporter.report(tx.events, tx.now_ms)
         seconds = stopwatch() - batch.began
         resulted = tx.resulted or ()
-        told = failures, self.breaches.take()
-        return Committed(
-            batch.results, tx.woken, wrote, seconds, timed, tx.arrived, resulted, tx.events, *told, tx.served or ()
-        )
+        told = tx.events, failures, self.breaches.take(), tx.served or ()
+        return Committed(batch.results, tx.woken, wrote, seconds, timed, tx.arrived, resulted, *told)
 
     def close(self) -> None:
         """Closes the store; everything that was answered is on disk. Raises CommitFailed if the last sync failed."""
