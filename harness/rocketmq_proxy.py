@@ -19,10 +19,12 @@ from harness.broker_process import own_port
 from harness.rocketmq_cluster import OPENS, SETTINGS, SMALL, START_S, STOP_S, NotStarted, listens
 
 _HEAP = ("-Xmx512m",)
+#: Of a proxy that is asked to end.
+ENDS_S = 90.0
 
 
 class ProxyProcess:
-    """One JVM. It may be started again after `kill`, on the same port. `folder` is new."""
+    """One JVM. It may be started again after `kill` and `stop`, on the same port. `folder` is new."""
 
     def __init__(self, folder: Path, jars: Path, name_server: str) -> None:
         self._folder, self.port = folder.resolve(), own_port()
@@ -69,6 +71,12 @@ class ProxyProcess:
         if self._process is not None:
             self._process.kill()
             self._process.wait(STOP_S)
+
+    def stop(self) -> None:
+        """SIGTERM; returns when it has ended, which takes it half a minute with open connections."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait(ENDS_S)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -31,10 +31,16 @@ THERE, BACK, ACROSS = (
 
 
 def migrated(
-    source: BrokerProcess, target: BrokerProcess, ways: Ways, scale: Scale, record: Record, fault: str
+    source: BrokerProcess,
+    target: BrokerProcess,
+    ways: Ways,
+    scale: Scale,
+    record: Record,
+    fault: str,
+    whole: int = 200_000,
 ) -> campaign.Verdict:
-    """The verdict of a campaign, which is kept."""
-    messages, kills = scale.pick(short=20_000, whole=200_000), scale.pick(short=3, whole=10)
+    """The verdict of a campaign, which is kept. `whole`: the messages of a whole one."""
+    messages, kills = scale.pick(short=20_000, whole=whole), scale.pick(short=3, whole=10)
     verdict = campaign.between(source, target, ways, messages=messages, kills=kills, seed=scale.seed)
     missing, repeated = sum(verdict.missing.values()), sum(verdict.repeated.values())
     counts = {"messages": messages, "groups": len(verdict.unfinished), "kills": sum(verdict.kills.values())}
@@ -56,7 +62,7 @@ def test_a_migration_to_a_cluster_that_is_killed_loses_nothing_and_repeats_littl
         GatewayProcess(tmp_path / "gateway.log", rocketmq.name_server) as gateway,
         BrokerProcess(tmp_path / "broker", "--sync", "none") as broker,
     ):
-        migrated(broker, gateway, THERE, scale, record, "a migration to a cluster is killed")
+        migrated(broker, gateway, THERE, scale, record, "a migration to a cluster is killed", whole=1_000_000)
 
 
 @pytest.mark.chaos

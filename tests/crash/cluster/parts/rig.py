@@ -80,10 +80,10 @@ def sdk(endpoint: str, tries: int = 1) -> Callable[[], Caller]:
     return lambda: SdkCaller(endpoint, popmq.Retry(tries=tries))
 
 
-def v2(endpoint: str, group: str) -> Callable[[], Caller]:
-    """Clients of apache.rocketmq.v2, which send once."""
+def v2(endpoint: str, group: str, tries: int = 1) -> Callable[[], Caller]:
+    """Clients of apache.rocketmq.v2. `tries`: of a send whose connection fails; 0: until its timeout."""
     numbers = iter(range(1_000))
-    return lambda: V2Caller(endpoint, group, f"caller@{next(numbers)}", tries=1)
+    return lambda: V2Caller(endpoint, group, f"caller-{group}@{next(numbers)}", tries=tries)
 
 
 def load(open_: Doors, tries: int = 1) -> Load:
