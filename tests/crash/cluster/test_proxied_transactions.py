@@ -26,8 +26,7 @@ from popmq_proto.rocketmq import definition_pb2 as pb
 from popmq_proto.rocketmq import service_pb2 as rpc
 from tests.crash.cluster.parts.callers import Failed
 from tests.crash.cluster.parts.relay import Balancer
-from tests.crash.cluster.parts.rig import Names, Record, made, v2
-from tests.crash.cluster.test_transactions import resolution
+from tests.crash.cluster.parts.rig import Names, Record, made, resolution, v2
 from tests.crash.conftest import Scale
 from tests.wire.rocketmq.v2 import PREFIX, V2, message, resource
 

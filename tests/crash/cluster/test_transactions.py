@@ -14,14 +14,12 @@ import pytest
 import popmq
 from harness.rocketmq_cluster import RocketMQCluster
 from tests.crash.cluster.parts.callers import CALL_S
-from tests.crash.cluster.parts.rig import Doors, Record, doors
+from tests.crash.cluster.parts.rig import Doors, Record, doors, resolution
 from tests.crash.conftest import Scale
 
 pytestmark = pytest.mark.chaos
 
 PRODUCERS, BATCH = 4, 20
-#: One in so many is rolled back.
-ROLLED_BACK = 4
 DUPLICATES_MAX = 0.001
 #: Checks come 6 s after the half message, then each 3 s; leases of killed gateways end after 30 s.
 SETTLED_S, QUIET_S = 180.0, 5.0
@@ -69,11 +67,6 @@ class Producer(threading.Thread):
             self.ends["OK"] += 1
         except popmq.PopMQError as error:
             self.ends[type(error).__name__] += 1
-
-
-def resolution(name: str) -> popmq.transaction.Resolution:
-    """How a transaction ends, by the name of its message."""
-    return "rollback" if int(name.partition("-")[2]) % ROLLED_BACK == 0 else "commit"
 
 
 class Consumer(threading.Thread):

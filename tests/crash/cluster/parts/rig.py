@@ -20,6 +20,8 @@ from tests.crash.cluster.parts.load import Load
 from tests.crash.cluster.parts.relay import Balancer
 
 QUEUES = 8
+#: One transaction in so many is rolled back.
+ROLLED_BACK = 4
 #: Leases that nobody acks end after 20 s, and come back within 6 s; a broker registers 10 s after it listens.
 DRAIN_S = 90.0
 #: Masters register again within 30 s, and a broker is asked for in time by its own heartbeats.
@@ -96,6 +98,11 @@ def ordered(open_: Doors) -> Load:
     names = open_.names
     caller = sdk(open_.endpoint, tries=0)
     return Load(caller, names.fifo, names.fifo_group, producers=1, consumers=2, message_groups=8)
+
+
+def resolution(name: str) -> popmq.transaction.Resolution:
+    """How a transaction ends, by the name of its message, which ends with a number."""
+    return "rollback" if int(name.rpartition("-")[2]) % ROLLED_BACK == 0 else "commit"
 
 
 def report(
