@@ -149,12 +149,12 @@ def later(v2: V2, deadline_s: float = CALL_S, **fields: Any) -> Any:
 
 
 class Telemetry:
-    """One stream; `say` a command, `hear` the next of the broker's."""
+    """One stream; `say` a command, `hear` the next of the broker's. `within_s`: how long it may last."""
 
-    def __init__(self, client: V2) -> None:
+    def __init__(self, client: V2, within_s: float = CALL_S) -> None:
         self._said: queue.Queue[bytes | None] = queue.Queue()
         method = client.channel.stream_stream(PREFIX + "Telemetry")
-        self.stream: Any = method(self._lines(), metadata=client.headers, timeout=CALL_S)
+        self.stream: Any = method(self._lines(), metadata=client.headers, timeout=within_s)
 
     def _lines(self) -> Iterator[bytes]:
         while (line := self._said.get()) is not None:

@@ -1,7 +1,8 @@
 """What the load's threads call: a client of popmq.v1, or one of apache.rocketmq.v2, which RocketMQ's proxies speak too.
 
 Each call ends with an answer or with Failed, in CALL_S. The one of popmq.v1 is the SDK, which tries again by itself.
-That of v2 does what official clients do: a connection that is lost is opened again, with its settings, within the call.
+That of v2 does what official clients do: a connection that is lost is opened again, with its settings, within the call,
+and one whose telemetry stream has ended, as a broker that stops ends it, before the next one.
 """
 
 from __future__ import annotations
@@ -155,9 +156,11 @@ class V2Caller:
 
         Raises grpc.RpcError.
         """
+        if self._open is not None and self._open[1].stream.done():
+            self.close()
         if self._open is None:
             v2 = V2(self._endpoint, self._id)
-            stream = Telemetry(v2)
+            stream = Telemetry(v2, _STREAM_S)
             self._open = v2, stream
             settings: dict[str, Any] = {"client_type": pb.SIMPLE_CONSUMER, "access_point": _ENDPOINTS}
             stream.agree(**settings, subscription=pb.Subscription(group=resource(self._group)))
@@ -177,6 +180,8 @@ class V2Caller:
 
 #: As official clients do. A proxy forgets the settings of a client that it has not heard for two minutes.
 _BEAT_S = 10.0
+#: A telemetry stream lasts so long, then its client connects again: one that nobody answers ends, too.
+_STREAM_S = 120.0
 _ENDPOINTS = pb.Endpoints(scheme=pb.IPv4, addresses=[pb.Address(host="127.0.0.1", port=8081)])
 
 
