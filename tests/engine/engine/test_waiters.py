@@ -341,6 +341,24 @@ async def test_a_refused_waiter_does_not_keep_the_wake_from_the_others(
     assert [getattr(one, "code", "") for one in told] == ["STORAGE_FULL"] * 3
 
 
+async def test_a_waiter_that_is_answered_with_its_earlier_answer_does_not_keep_the_wake_from_the_others(
+    broker: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a client repeats an attempt while its first call still waits, and is woken by a commit."""
+    monkeypatch.setattr(Waiters, "wake_early", lambda *_: False)
+    asked = [ask.Pop("t", "g", client_id=client, attempt_id=client) for client in "ccd"]
+    pops = []
+    for count, each in enumerate(asked, 1):
+        pops.append(asyncio.ensure_future(broker.pop(each, MINUTE)))
+        await all_parked(broker, count)
+    async with asyncio.timeout(LOST_S):
+        await broker.execute(sending("a"))
+        await pops[0]
+        await broker.execute(sending("b"))
+        told = await asyncio.gather(*pops)
+    assert [[row.body for row in deliveries(one)] for one in told] == [["a"], ["a"], ["b"]]
+
+
 # ── What those leave behind who have gone ────────────────────────────────────────────────────────────────────────────
 
 

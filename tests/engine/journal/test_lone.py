@@ -13,13 +13,14 @@ import pytest
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.embedded.loop.broker import EmbeddedEngine, Ticket
+from popmq_server.embedded.state.space import Room, Space
 from popmq_server.embedded.store.journal import folding
 from popmq_server.embedded.store.journal.changes import JournaledTransaction
 from popmq_server.embedded.store.journal.file import Journal
 from popmq_server.embedded.store.lmdb import DiskFault
 from popmq_server.embedded.writer import batch, lone
 from popmq_server.embedded.writer.writer import Writer
-from popmq_server.errors import CommitFailed, Refused
+from popmq_server.errors import CommitFailed, NoRoom, Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.options import Options
 from popmq_server.values.limits import KEEP_MS_MAX
@@ -209,6 +210,50 @@ async def test_a_command_that_needs_a_fold_is_handed_over_and_has_one_effect(
     monkeypatch.setattr(folding, "JOURNALED_BYTES_MAX", 10)
     assert await engine.here(sending("a")) == [True, False]
     assert await engine.bodies() == 1
+
+
+async def test_where_room_is_short_the_commit_that_frees_pages_is_a_fold_of_the_writers_thread(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record of the journal frees none. What began on the loop's thread must not stay open."""
+    await engine.here(sending("a"))
+    measured = Space.room
+
+    def short(space: Space, *given: Any, **named: Any) -> Room:
+        measured(space, *given, **named)
+        return Room((1 << 28,) * 4, (0,) * 4, lambda: NoRoom("full"))
+
+    monkeypatch.setattr(Space, "recovers", property(lambda _: True))
+    monkeypatch.setattr(Space, "room", short)
+    assert await engine.here(sending("b")) == [True, False, False]
+    assert await engine.bodies() == 2
+    assert not engine.broker.store.unfolded, "the look at the messages began with another fold, and wrote nothing"
+
+
+async def test_what_a_batch_on_the_loops_thread_makes_due_wakes_the_writers_thread_in_time(engine: Engine) -> None:
+    await engine.here(sending("a"))
+    await asyncio.to_thread(asleep, engine.broker._writer)
+    assert await engine.here(ask.Pop("t", "g", invisible_ms=100)) == [True]
+    writer, due_ms = engine.broker._writer, engine.clock.now_ms() + 100
+
+    def will_wake() -> bool:
+        with writer._event:
+            return writer._event.wait_for(lambda: writer._asleep and writer._until_ms == due_ms, 5)
+
+    assert await asyncio.to_thread(will_wake)
+
+
+async def test_while_a_sync_lasts_that_took_too_long_no_batch_runs_on_the_loops_thread(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lone, "REST_S", 0.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "append", _slow_elsewhere(Journal.append))
+        assert await engine.here(sending("a")) == [True, False]
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "stands", True)
+        assert await engine.here(sending("b")) == [False]
+    assert await engine.here(sending("c")) == [True]
 
 
 async def test_a_disk_that_stands_still_stops_neither_the_loop_nor_loses_the_command(

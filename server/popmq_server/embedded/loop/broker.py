@@ -293,8 +293,8 @@ class EmbeddedEngine(InPieces):
             lot = self.watchers if command.queues or popped.named else self.waiters
             if popped.again and self.clock.now_ms() < look_until_ms:
                 continue
-            if popped.again:
-                lot.hand_on(key)
+            if popped.again or popped.replay:
+                lot.hand_on(key)  # it took nothing of what it may have been woken for
             if chained:
                 self.quota_waiters.wake_at(key, popped.quota_ms)
             if popped.again or popped.rows or command.token is not None or popped.replay:

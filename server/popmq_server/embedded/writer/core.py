@@ -100,7 +100,6 @@ SAVE_TIME_MS = 1000
 
 
 # ── Handlers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-#
 # Which function of the rules runs which command or query: each takes the transaction and the object, and returns the
 # answer or raises Refused. The answer of one with `begun_by` is only the beginning: the event loop makes the whole
 # (loop/in_pieces.py, loop/broker.py).
@@ -360,14 +359,17 @@ class Core:
         if tx.room.plenty or not self.space.recovers:
             return tx
         try:
+            self.folds.allow(0)  # a record of the journal would release none
             tx.save_time()
             tx.flush()
             tx.kv.commit()
             tx.merge()
-        except (MapFull, DiskFault) as fault:
+        except BaseException as fault:
             tx.abort()
             if isinstance(fault, DiskFault):
                 self.after_fault(fault)
+            elif not isinstance(fault, MapFull):
+                raise
         return self._with_room(shut)
 
     def _with_room(self, shut: bool) -> Tx:
@@ -461,10 +463,9 @@ class Core:
         """Flushes the tables, commits with a sync, and only then merges the changes into memory. A batch that wrote
         nothing makes no commit.
         """
-        state = tx.state
-        wrote = tx.kv.writes > 0 or bool(changed(state.flushed))
+        wrote = tx.kv.writes > 0 or bool(changed(tx.state.flushed))
         if wrote:
-            if tx.now_ms - state.counters[""].saved_ms >= SAVE_TIME_MS:
+            if tx.now_ms - tx.state.counters[""].saved_ms >= SAVE_TIME_MS:
                 tx.save_time()
             tx.flush()
             next_due_ms = self.timetable.next_ms(tx)
@@ -483,9 +484,8 @@ class Core:
             self.timetable.committed()
         self._reporter.report(tx.events, tx.now_ms)
         seconds = stopwatch() - batch.began
-        resulted = tx.resulted or ()
-        told = tx.events, failures, self.breaches.take(), tx.served or ()
-        return Committed(batch.results, tx.woken, wrote, seconds, timed, tx.arrived, resulted, *told)
+        told = tx.resulted or (), tx.events, failures, self.breaches.take(), tx.served or ()
+        return Committed(batch.results, tx.woken, wrote, seconds, timed, tx.arrived, *told)
 
     def close(self) -> None:
         """Closes the store; everything that was answered is on disk. Raises CommitFailed if the last sync failed."""

@@ -6,7 +6,8 @@ thread sleeps: one command in the turn of the loop that handles its call, if not
 (`Writer.at_once`), others when they are gathered (`Writer.turned`). That is, if
 
     the disk is fast     no such batch of the last REST_S took longer than LONGEST_S: while the loop waits for a disk,
-                         it reads no request and sends no heartbeat; so it waits no longer for a sync than ELSEWHERE_S.
+                         it reads no request and sends no heartbeat; so it waits no longer for a sync than ELSEWHERE_S,
+                         and runs nothing while that sync lasts. It does wait for pages that are not in memory.
                          Several commands run here only if the last sync took no longer than OVERLAP_S: on the writer
                          thread the loop reads requests during a sync
     it is small          few Sends, Pops and Acks, of few messages
@@ -58,7 +59,7 @@ class Lone:
         core, first = self._core, commands[0]
         if first is self._last or not self._folding.unfolded or not self._are_few(commands):
             return None
-        if self._slow_until and stopwatch() < self._slow_until:
+        if self._slow_until and (stopwatch() < self._slow_until or self._folding.stands):
             return None
         self._last = first
         try:

@@ -124,6 +124,8 @@ class Writer(Generic[T]):
         self._event = threading.Condition(self._lock)
         self._gathering = Gathering()
         self._busy = self._asleep = False
+        #: When the sleeping thread wakes for a job or a fold; None: only for commands.
+        self._until_ms: int | None = None
         self._stopping = False
         self._thread = threading.Thread(target=self._loop, name="popmq-writer", daemon=True)
         self._unsubscribe = clock.subscribe(self.settle)
@@ -160,6 +162,7 @@ class Writer(Generic[T]):
                 return None
             committed = self._lone.run([command])
             if committed is not None:
+                self._tell_due()
                 count(committed)
             return committed
 
@@ -182,8 +185,15 @@ class Writer(Generic[T]):
         committed = self._lone.run([command for command, _ in waiting])
         if committed is None:
             return False
+        self._tell_due()
         self._here(*self._answers(self._take(), committed))
         return not any(self._lanes)
+
+    def _tell_due(self) -> None:
+        """After a batch on this thread: wakes the other one if a job is due before it would wake."""
+        due_ms = self._core.next_due_ms
+        if due_ms is not None and (self._until_ms is None or due_ms < self._until_ms):
+            self._event.notify_all()
 
     def settle(self) -> None:
         """Returns when no command waits and nothing is due, or the thread has ended. A fake clock calls it after each
@@ -285,8 +295,8 @@ class Writer(Generic[T]):
                 if self._stopping:
                     return None
                 self._event.notify_all()
-                self._asleep = True
-                wait_until(self._event, self._clock, self._wake_ms(), IDLE_S)
+                self._asleep, self._until_ms = True, self._wake_ms()
+                wait_until(self._event, self._clock, self._until_ms, IDLE_S)
                 self._asleep = False
             self._busy = True
             return self._take()

@@ -83,6 +83,11 @@ class Journal:
         except OSError as error:
             raise fault_of(error) from error
 
+    @property
+    def stands(self) -> bool:
+        """Whether a sync that nobody waits for any more still runs."""
+        return self._syncing.busy
+
     def append(self, changes: bytes, within_s: float | None = None) -> bool:
         """Writes a record, and syncs it. Raises DiskFault; the next record is then written over this one, as also after
         False: the sync takes longer than `within_s`.

@@ -94,6 +94,11 @@ class Folding:
         """Seconds of the last sync of a batch in the journal."""
         return 0.0 if self.journal is None else self.journal.sync_s
 
+    @property
+    def stands(self) -> bool:
+        """Whether a sync that took too long for its batch still runs."""
+        return self.journal is not None and self.journal.stands
+
     def begin(self) -> JournaledTransaction:
         """Begins the transaction of a commit batch. Raises CommitFailed."""
         txn = begin_in(self._env, self._open or self._opened())
