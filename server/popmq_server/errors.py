@@ -131,7 +131,8 @@ def message_not_there(topic: str, queue: int, offset: int) -> Refused:
 def _topic_command(name: str) -> str:
     """How a topic of this name is created. The prefixes and the name are those of values/message.py."""
     if name.startswith("%DLQ%"):
-        return _create("group", name.removeprefix("%DLQ%"))  # a dead-letter topic is created with its group
+        made = _create("group", name.removeprefix("%DLQ%"))  # a dead-letter topic is created with its group
+        return f"{made}; if it was deleted, and the group is there, it comes back with the group's next dead letter"
     if name.startswith("%RESULT%"):
         group = shlex.quote(name.removeprefix("%RESULT%"))
         return f"let the group keep results: popmq group update {group} --results-keep 1h"
@@ -194,7 +195,10 @@ def not_written(why: str) -> Refused:
     )
 
 
-MAKE_ROOM = "ack or delete messages, shorten a retention, free disk, or raise the limit (`popmq max-size`)"
+MAKE_ROOM = (
+    "ack messages, purge a topic, shorten its retention (until it ends acked messages are kept, too), free disk, "
+    "or raise the limit (`popmq max-size`)"
+)
 
 
 #: A larger limit does not help, nor do acks: the data file keeps its freed pages.

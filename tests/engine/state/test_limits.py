@@ -9,7 +9,7 @@ from popmq_server.embedded.loop import long_poll
 from popmq_server.embedded.rules.delivery import revive, token_pop
 from popmq_server.embedded.rules.retention import kept
 from popmq_server.embedded.rules.sending import dedup
-from popmq_server.embedded.rules.topics import chunk
+from popmq_server.embedded.rules.topics import backlog, chunk
 from popmq_server.embedded.state import owners, space
 from popmq_server.embedded.writer import admitted, core, writer
 from popmq_server.protocols.native import admin
@@ -80,6 +80,34 @@ def test_the_log_says_once_a_minute_that_sends_are_refused_and_when_that_is_over
     assert [logged(after_s) for after_s in (1, 1, 58, 2)] == [refused, [], [], refused]
     free[0] = 1 << 40
     assert [logged(after_s) for after_s in (0.5, 1, 1)] == [[], ["sends are accepted again: there is room"], []]
+
+
+def test_the_log_says_once_a_minute_that_large_sends_are_refused_while_small_ones_have_room(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now_s = [1000.0]
+    rig.topic()
+    monkeypatch.setattr(space, "stopwatch", lambda: now_s[0])
+    monkeypatch.setattr(space, "PLENTY_BYTES", 1 << 60)
+    monkeypatch.setattr(space.Space, "_leaves", lambda self: (self._fill.unused - 200_000, 0, 0, 0))
+    said = []
+    for after_s in (1, 1, 60, 1):
+        now_s[0] += after_s
+        assert refusal(rig.run(sending("x" * 300_000))[0]) == "STORAGE_FULL"
+        rig.send("small")
+        said.append(len(caplog.records))
+    assert said == [1, 1, 2, 2]
+    assert {line.getMessage().partition(":")[0] for line in caplog.records} == {"large sends are refused"}
+
+
+def test_a_refusal_where_no_group_has_anything_to_do_names_the_topic_that_keeps_the_most(rig: Rig) -> None:
+    rig.pair()
+    assert backlog.greatest_backlog(rig.core.state) == ""
+    rig.topic("small")
+    rig.send("a", topic="small")
+    rig.send("b" * 1000)
+    rig.ack(rig.pop())
+    assert backlog.greatest_backlog(rig.core.state).startswith("topic 't' keeps ")
 
 
 def test_a_refusal_by_a_full_disk_does_not_advise_a_larger_limit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,8 @@ class Space:
         self._ample = False
         #: When the log last said that sends are refused; None: the last line said that they are accepted.
         self._warned: float | None = None
+        #: When it last said that large ones are.
+        self._warned_of_large = -QUIET_S
 
     @property
     def tight(self) -> bool:
@@ -246,7 +248,13 @@ class Space:
         return self._room
 
     def _log(self, refuses: bool) -> None:
-        """Says that sends are refused, at most every QUIET_S, and when they are accepted again."""
+        """Says that sends are refused, at most every QUIET_S, and when they are accepted again; also that large ones
+        are, while small ones have room.
+        """
+        small = not refuses and self._warned is None
+        if small and self._was_short and stopwatch() - self._warned_of_large >= QUIET_S:
+            self._warned_of_large = stopwatch()
+            log.warning("large sends are refused: %s; acks have room", self._where())
         if refuses and (self._warned is None or stopwatch() - self._warned >= QUIET_S):
             self._warned = stopwatch()
             log.warning("sends are refused: %s; acks have room", self._where())

@@ -46,7 +46,8 @@ def stored(state: State, topic: Topic) -> int:
 
 
 def greatest_backlog(state: State, topic_id: int = 0) -> str:
-    """The group with the largest backlog, in all topics or one: for the refusal of a full store or topic.
+    """The group with the largest backlog, in all topics or one: for the refusal of a full store or topic. Where no
+    group has any: the topic that keeps the most.
 
     Of more than SUBSCRIPTIONS_MAX it looks at the first ones, and at the group that holds the oldest messages of the
     topic.
@@ -61,4 +62,11 @@ def greatest_backlog(state: State, topic_id: int = 0) -> str:
             continue
         count = ready(state, where[0], topic) + stat.retry + stat.waiting + sum(state.held.get(where, HeldNumbers()))
         best = max(best, (count, f"group {group.name!r} has {count} messages of topic {topic.name!r} to do"))
-    return best[1]
+    return best[1] if best[0] or topic_id else _largest(state)
+
+
+def _largest(state: State) -> str:
+    """The topic with the most bytes; "" if there are no messages."""
+    sizes = ((state.topic_stat.get(topic.topic_id, TopicStat()).bytes, topic.name) for topic in state.named_topics())
+    size, name = max(itertools.islice(sizes, SUBSCRIPTIONS_MAX), default=(0, ""))
+    return f"topic {name!r} keeps {size} bytes, which no group has to do any more" if size else ""
