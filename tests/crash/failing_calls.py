@@ -58,6 +58,8 @@ class Load:
         self.clock = FakeClock()
         self.sent = list[str]()
         self.acked = list[str]()
+        #: Of an ack without an answer: the process ended with it, and a start may find it in the journal.
+        self.unsure = list[str]()
         self.refused = list[str]()
         self.rig: Rig
 
@@ -104,7 +106,9 @@ class Load:
         return self._try(lambda: self.rig.pop(count)) or []
 
     def _ack(self, rows: list[Delivery]) -> None:
+        self.unsure = [row.body for row in rows]
         results = self._try(lambda: self.rig.ack(rows))
+        self.unsure = []
         self.acked += [row.body for row, result in zip(rows, results or (), strict=False) if result is None]
 
     def _try(self, call: Callable[[], Any]) -> Any:
@@ -131,8 +135,8 @@ def load(folder: Path, fail: Callable[[int], int], n: int) -> dict[str, Any]:
             healed = run.heals()
         except Exception as error:
             ended = f"after the fault {error!r}"
-    told = {"sent": run.sent, "acked": run.acked, "refused": run.refused, "now_ms": run.clock.now_ms()}
-    return told | {"ended": ended, "healed": healed, "calls": calls}
+    told: dict[str, Any] = {"sent": run.sent, "acked": run.acked, "unsure": run.unsure, "refused": run.refused}
+    return told | {"now_ms": run.clock.now_ms(), "ended": ended, "healed": healed, "calls": calls}
 
 
 def judge(folder: Path, told: dict[str, Any]) -> list[str]:
@@ -151,7 +155,8 @@ def judge(folder: Path, told: dict[str, Any]) -> list[str]:
             empty += 1
             rig.advance(HOUR)
     kept = got | ({message.body.decode() for message in rig.dead()} if rig.numbers().dead else set())
-    found += [f"lost: {body[:10]}" for body in told["sent"] if body not in kept and body not in told["acked"]]
+    kept |= {*told["acked"], *told["unsure"]}
+    found += [f"lost: {body[:10]}" for body in told["sent"] if body not in kept]
     found += [f"acked, and delivered again: {body[:10]}" for body in told["acked"] if body in got]
     return found + rig.findings()
 
