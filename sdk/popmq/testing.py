@@ -29,6 +29,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -37,6 +38,7 @@ from popmq._async.client import AsyncClient
 from popmq._sync.client import Client
 from popmq._worker.declaring import declare_missing
 from popmq._worker.running import Run
+from popmq.duration import seconds_of
 from popmq.message import Delivery
 from popmq.outcome import BadPayload, Reject
 from popmq.worker import Middleware, Worker
@@ -124,12 +126,13 @@ class FakeClock:
         self._driven.append((due, run))
         return True
 
-    def advance(self, ms: int) -> None:
-        """Moves time by `ms`; whatever became due, in the broker and in its clients, is done when this returns.
+    def advance(self, by: int | timedelta | str) -> None:
+        """Moves time by milliseconds, a timedelta or a text such as "1h"; whatever became due, in the broker and in its
+        clients, is done when this returns.
 
-        In a coroutine that uses an AsyncClient: `await asyncio.to_thread(clock.advance, ms)`.
+        In a coroutine that uses an AsyncClient: `await asyncio.to_thread(clock.advance, by)`.
         """
-        end_ms = self.now_ms() + ms
+        end_ms = self.now_ms() + (round(seconds_of(by) * 1000) if isinstance(by, timedelta | str) else by)
         self._run_due()
         while (next_ms := self._next_ms()) <= end_ms:
             self.broker_clock.advance(math.ceil(next_ms) - self.now_ms())

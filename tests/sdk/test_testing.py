@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,14 @@ def test_a_lease_of_an_hour_ends_when_the_clock_is_moved(popmq_broker: Broker, p
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("hour", [3_600_000, timedelta(hours=1), "1h", "59m60s"])
+def test_the_clock_is_moved_by_milliseconds_a_timedelta_or_a_text(hour: int | timedelta | str) -> None:
+    clock = FakeClock()
+    began_ms = clock.now_ms()
+    clock.advance(hour)
+    assert clock.now_ms() == began_ms + 3_600_000
+
+
 def test_a_broker_without_the_clock_fixture_has_real_time(popmq_broker: Broker) -> None:
     assert popmq_broker.clock is None
     client = popmq_broker.client()
