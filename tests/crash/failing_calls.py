@@ -20,7 +20,7 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,8 +58,10 @@ class Load:
         self.clock = FakeClock()
         self.sent = list[str]()
         self.acked = list[str]()
-        #: Of an ack without an answer: the process ended with it, and a start may find it in the journal.
+        #: Acks that were not answered, or with UNAVAILABLE: a start may find them in the journal.
         self.unsure = list[str]()
+        #: Messages whose send was refused with STORAGE_FULL.
+        self.unsent = list[str]()
         self.refused = list[str]()
         self.rig: Rig
 
@@ -101,14 +103,18 @@ class Load:
     def _send(self, *bodies: str) -> None:
         if self._try(lambda: self.rig.send(*bodies)) is not None:
             self.sent += bodies
+        elif self.refused[-1] == "STORAGE_FULL":
+            self.unsent += bodies
 
     def _pop(self, count: int = 32) -> list[Delivery]:
         return self._try(lambda: self.rig.pop(count)) or []
 
     def _ack(self, rows: list[Delivery]) -> None:
-        self.unsure = [row.body for row in rows]
+        before = len(self.unsure)
+        self.unsure += [row.body for row in rows]
         results = self._try(lambda: self.rig.ack(rows))
-        self.unsure = []
+        if results is not None:
+            del self.unsure[before:]
         self.acked += [row.body for row, result in zip(rows, results or (), strict=False) if result is None]
 
     def _try(self, call: Callable[[], Any]) -> Any:
@@ -135,12 +141,16 @@ def load(folder: Path, fail: Callable[[int], int], n: int) -> dict[str, Any]:
             healed = run.heals()
         except Exception as error:
             ended = f"after the fault {error!r}"
-    told: dict[str, Any] = {"sent": run.sent, "acked": run.acked, "unsure": run.unsure, "refused": run.refused}
+    told: dict[str, Any] = {"sent": run.sent, "acked": run.acked, "unsure": run.unsure}
+    told |= {"unsent": run.unsent, "refused": run.refused}
     return told | {"now_ms": run.clock.now_ms(), "ended": ended, "healed": healed, "calls": calls}
 
 
-def judge(folder: Path, told: dict[str, Any]) -> list[str]:
-    """Restarts without faults on the store of a run, pops until nothing more comes, and returns what is wrong."""
+def judge(folder: Path, told: dict[str, Any], unsent: Sequence[str] = ()) -> list[str]:
+    """Restarts without faults on the store of a run, pops until nothing more comes, and returns what is wrong.
+
+    `unsent`: messages that must not be there.
+    """
     rig = Rig(folder, FakeClock(told["now_ms"]), MAP_BYTES)
     found = rig.findings()
     if not told["sent"]:
@@ -157,6 +167,7 @@ def judge(folder: Path, told: dict[str, Any]) -> list[str]:
     kept = got | ({message.body.decode() for message in rig.dead()} if rig.numbers().dead else set())
     kept |= {*told["acked"], *told["unsure"]}
     found += [f"lost: {body[:10]}" for body in told["sent"] if body not in kept]
+    found += [f"refused, and stored: {body[:10]}" for body in unsent if body in got]
     found += [f"acked, and delivered again: {body[:10]}" for body in told["acked"] if body in got]
     return found + rig.findings()
 
@@ -215,7 +226,7 @@ class Runs:
         return int(self._shim.popmq_cut_fail(ctypes.c_long(fault.n), fault.error, int(fault.ever)))
 
     def _judge_folder(self, told: dict[str, Any], _: int) -> list[str]:
-        return judge(self.data, told)
+        return judge(self.data, told, told["unsent"])
 
     def _judge_cut(self, told: dict[str, Any], seed: int) -> list[str]:
         """The same after a power cut at the end of the load."""

@@ -118,6 +118,28 @@ def test_a_record_that_could_not_be_written_is_written_over(tmp_path: Path, monk
     made.close()
 
 
+@pytest.mark.parametrize("before", [[], [b"one"]])
+def test_a_record_whose_sync_failed_is_not_found_unless_the_disk_takes_no_write_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: list[bytes]
+) -> None:
+    made = Journal(tmp_path, synced=True)
+    made.begin(OURS, 7)
+    for one in before:
+        made.append(one)
+    for takes in (True, False):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fdatasync", fails)
+            patched.setattr(journal, "_write", journal._write if takes else lambda *_: fails(0))
+            with pytest.raises(DiskFault):
+                made.append(b"two")
+        assert made.unsure is not takes
+        found = before if takes else [*before, b"two"]
+        assert journal.read(tmp_path) == (Records(OURS, 7, found, damaged=False) if found else None)
+    made.begin(b"", 0)
+    assert not made.unsure
+    made.close()
+
+
 def fails(_: int) -> None:
     raise OSError(5, "Input/output error")
 

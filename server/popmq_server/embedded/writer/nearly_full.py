@@ -17,10 +17,11 @@ from popmq_server.embedded.state.jobs import Timed
 from popmq_server.embedded.state.space import Space
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.lmdb import DiskFault, MapFull
+from popmq_server.embedded.store.store import Store
 from popmq_server.embedded.writer import timetable
 from popmq_server.embedded.writer.batch import Batch, Committed, TimesWork, TooManyPoisoned, joined, nothing
 from popmq_server.embedded.writer.breaches import Breaches
-from popmq_server.errors import Refused, not_written
+from popmq_server.errors import NoRoom, Refused, not_written
 
 #: Consecutive failures of single commands after which the rest of the batch is not tried.
 GIVE_UP_AFTER = 3
@@ -32,6 +33,7 @@ class Attempts(Protocol):
     """The part of Core that InParts uses."""
 
     clock: Clock
+    store: Store
     space: Space
     breaches: Breaches
     next_due_ms: int | None
@@ -69,7 +71,16 @@ class InParts:
             self._core.look_ahead()
         others = [index for index in order if self._batch.lane(index) != LANE_ACK]
         parts.append(self._alone(others, shut))
+        journal = self._core.store.folding
+        if journal is not None and journal.unsure:
+            self._weaken(order)
         return joined(self._batch.results, parts)
+
+    def _weaken(self, order: list[int]) -> None:
+        """STORAGE_FULL says that nothing was stored, UNAVAILABLE does not."""
+        for index in order:
+            if isinstance(self._batch.results[index], NoRoom):
+                self._batch.results[index] = not_written("what was asked for may be there after the next start")
 
     def _job_alone(self, job: jobs.Job, shut: bool) -> Committed:
         """One piece of one job. If its commit fails the job is postponed, and its next piece is smaller."""

@@ -66,11 +66,14 @@ class Journal:
             raise fault_of(error) from error
         #: Seconds of the last sync of a record.
         self.sync_s = 0.0
+        #: Whether a start may find a record that is not synced, since it could not be voided.
+        self.unsure = False
         self.begin(b"", 0)
 
     def begin(self, identity: bytes, commit: int) -> None:
         """Voids all records: the next one builds on `commit`."""
         self._head = identity, commit
+        self.unsure = False
         self.bytes = self.records = self._crc = 0
         #: Bytes of changes for which a further record has room.
         self.left = JOURNAL_BYTES - _HEAD.size
@@ -100,19 +103,41 @@ class Journal:
         try:
             if (written := os.pwrite(self._file, record, self.bytes)) != len(record):
                 _write(self._file, record[written:], self.bytes + written)
-            if self._synced:
-                began = stopwatch()
-                if within_s is None:
-                    os.fdatasync(self._file)
-                elif not self._syncing.sync(within_s):
-                    return False
-                self.sync_s = stopwatch() - began
         except OSError as error:
             raise fault_of(error) from error
+        if self._synced and not self._sync(within_s):
+            return False
         self.bytes += len(record)
         self.left -= len(record)
         self.records += 1
         self._crc = crc
+        return True
+
+    def _sync(self, within_s: float | None) -> bool:
+        """Syncs the record that was written; False: it takes too long. Else than with True the record is voided, since
+        a start might find it. Raises DiskFault.
+        """
+        began, done = stopwatch(), False
+        try:
+            if within_s is None:
+                os.fdatasync(self._file)
+                done = True
+            else:
+                done = self._syncing.sync(within_s)
+        except OSError as error:
+            raise fault_of(error) from error
+        finally:
+            if not done:
+                self.unsure = not self._voided()
+        self.sync_s = stopwatch() - began
+        return done
+
+    def _voided(self) -> bool:
+        """Voids the record that was written last. Whether the disk took that."""
+        try:
+            _write(self._file, bytes(_HEAD.size - len(_MAGIC)), self.bytes + len(_MAGIC))
+        except OSError:
+            return False
         return True
 
     def changes(self) -> list[bytes]:

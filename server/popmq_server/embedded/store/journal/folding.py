@@ -95,6 +95,11 @@ class Folding:
         return 0.0 if self.journal is None else self.journal.sync_s
 
     @property
+    def unsure(self) -> bool:
+        """Whether a start may find the record of a batch that failed, and make its changes."""
+        return self.journal is not None and self.journal.unsure
+
+    @property
     def stands(self) -> bool:
         """Whether a sync that took too long for its batch still runs."""
         return self.journal is not None and self.journal.stands
