@@ -18,6 +18,7 @@ import popmq
 from popmq.duration import seconds_of
 from popmq_cli.applying.checking import faults_of, refused
 from popmq_cli.applying.reading import Settings, Wanted, parts_of
+from popmq_cli.readers.group import place_text
 from popmq_cli.shared import rows
 from popmq_cli.shared.output import seconds
 
@@ -209,6 +210,8 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         text = seconds(value).replace(" ", "")  # which is rounded, while what differs a little is a change, too
         return text if seconds_of(text) == value else f"{value!r}s"
+    if isinstance(value, datetime):
+        return place_text(value)
     if isinstance(value, list | tuple):
         return ", ".join(map(_text, value)) or "–"
     return str(value)
