@@ -10,6 +10,8 @@ from popmq.duration import Duration, in_seconds
 #: Where a new group starts in a topic: at the first message, after the last one, or at the first one stored since a
 #: time; a number is seconds since 1970 UTC.
 Start = Literal["earliest", "latest"] | datetime | float
+#: Where a group is moved to in a topic, of the same meaning.
+Place = Literal["earliest", "latest"] | datetime
 
 #: What the messages of a topic may ask for: see Topic.
 TopicType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE"]

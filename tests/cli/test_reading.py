@@ -71,6 +71,54 @@ def test_offsets_are_shown_moved_and_cloned(run: Cli, client: popmq.Client) -> N
     assert client.pop("orders", "billing") == []
 
 
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("5", "5 is no place: write 5s for so many seconds ago, or a time"),
+        ("-5", "write 5s"),
+        ("tomorrow", "tomorrow is in the future: what is sent until then would be skipped"),
+        ("+1h", "is in the future"),
+        ("9999-01-01T00:00Z", "is in the future"),
+    ],
+)
+def test_a_bare_number_and_a_time_in_the_future_are_no_places(
+    run: Cli, client: popmq.Client, place: str, told: str
+) -> None:
+    client.send("orders", ["a", "b"])
+    client.offsets.reset("orders", "billing", "earliest")
+    for command in (
+        ("offsets", "reset", "orders", "billing", "--yes", f"--to={place}"),
+        ("mode", "orders", "audit", "pull", f"--start={place}"),
+        ("group", "create", "audit", f"--start={place}"),
+        ("group", "update", "billing", f"--start={place}"),
+    ):
+        refused = run(*command)
+        assert (refused.code, told in refused.err) == (2, True), refused.err
+    assert len(client.pop("orders", "billing")) == 2
+    assert [each.name for each in client.groups.list()] == ["billing"]
+
+
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [
+        (("--to", "2025-12-01T12:00:00Z"), "the messages stored since 2025-12-01T12:00:00Z"),
+        (("--to", "earliest"), "the first message"),
+        (("--to", "latest"), "the end, behind all messages"),
+        (("--queue", "1=5", "--queue", "0=3"), "offset 3 of queue 0, offset 5 of queue 1"),
+    ],
+)
+def test_the_question_of_a_reset_names_the_destination(
+    run: Cli, client: popmq.Client, place: tuple[str, ...], named: str
+) -> None:
+    asked = run("offsets", "reset", "orders", "billing", *place)
+    assert f"Move billing in orders to {named}, and drop its leases and retries there?" in asked.err
+
+
+def test_a_start_of_a_group_is_shown_in_utc_with_its_suffix(run: Cli, client: popmq.Client) -> None:
+    assert run("group", "create", "late", "--start", "2025-12-02T01:00+01:00").code == 0
+    assert "2025-12-02T00:00:00Z" in run("group", "describe", "late").out.partition("created")[0]
+
+
 def test_a_group_is_switched_between_pop_and_pull(run: Cli, client: popmq.Client) -> None:
     assert run("mode", "orders", "billing").out.splitlines()[1] == "orders\tPOP\t0\teverything"
     assert run("mode", "orders", "billing", "pull").err == "billing reads orders by PULL\n"

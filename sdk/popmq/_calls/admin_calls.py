@@ -1,5 +1,6 @@
 """Requests of the control plane, as pure functions: topics and groups."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
@@ -34,6 +35,8 @@ else:
 #: The last second that a datetime can name; earlier brokers took any number for the time of a start.
 _LAST_S = 253_402_300_799
 _DEFAULT = Group("")
+#: Seconds by which a time may be ahead of this machine's clock: brokers tell times of their own.
+AHEAD_S = 60.0
 #: The contract's limit of the queues of a topic.
 QUEUES_MAX = 1024
 
@@ -176,6 +179,7 @@ def _read_its_topic(reply: Any, _retried: bool) -> Topic:
 
 def create_group(group: Group) -> Call[Group]:
     """Creates a group; succeeds when it exists with the same settings."""
+    given_start(group.start)
     checking.from_one("group.", in_flight_max=group.in_flight_max)
     return Call("Admin.CreateGroup", pb.CreateGroupRequest(group=_group_row(group)), _read_its_group)
 
@@ -229,6 +233,8 @@ def delays_of(backoff: Duration | Sequence[Duration]) -> list[float]:
 def changed_group(group: Group, changes: dict[str, Any]) -> Group:
     """`group` with the changes that are not None."""
     checking.from_one("group.", in_flight_max=changes["in_flight_max"])
+    if changes["start"] is not None:
+        given_start(changes["start"])
     given = {name: value for name, value in changes.items() if value is not None}
     if given.get("fair_keys") is False:
         given["fair_keys"] = None
@@ -236,10 +242,33 @@ def changed_group(group: Group, changes: dict[str, Any]) -> Group:
 
 
 def start_position(start: Start) -> pb.StartPosition:
-    """Where a new group starts: "earliest", "latest", or a time. Raises InvalidField."""
+    """Where a group starts: "earliest", "latest", or a time. Raises InvalidField."""
     if not isinstance(start, str):
         return pb.StartPosition(**{"from": pb.TIMESTAMP, "timestamp_ms": moment_ms(start)})
-    return pb.StartPosition(**{"from": enum_of(pb.StartFrom, start, "start")})
+    if start.lower() not in ("earliest", "latest"):
+        raise InvalidField(
+            f"{start!r} is no place to start",
+            code="INVALID_FIELD",
+            field="start",
+            action='give "earliest", "latest" or a datetime',
+        )
+    return pb.StartPosition(**{"from": pb.StartFrom.Value(start.upper())})
+
+
+def given_start(start: Start) -> pb.StartPosition:
+    """The same of one that the caller has just given: no time in the future, which would skip what comes until then.
+
+    Raises InvalidField.
+    """
+    position = start_position(start)
+    if position.timestamp_ms > (time.time() + AHEAD_S) * 1000:
+        raise InvalidField(
+            f"{start} is in the future: what is sent until then would be skipped",
+            code="INVALID_FIELD",
+            field="start",
+            action='give a time that is over, or "latest" for what comes from now on',
+        )
+    return position
 
 
 def _read_start(row: pb.StartPosition) -> Start:

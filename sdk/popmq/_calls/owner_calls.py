@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from popmq._calls.admin_calls import start_position
+from popmq._calls.admin_calls import given_start
 from popmq._calls.deliveries import columns_asked, read_columns
 from popmq._calls.inspection_calls import read_group_stats
 from popmq._given.fields import ms
@@ -23,7 +23,7 @@ def attach_owner(
         owner=owner,
         lease_ms=ms(lease, "lease"),
         topic=topic,
-        start=None if start is None else start_position(start),
+        start=None if start is None else given_start(start),
         create_group=create_group,
     )
     return Call(

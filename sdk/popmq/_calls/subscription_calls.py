@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from popmq._calls.admin_calls import enum_of, read_subscription, same_names, start_position
+from popmq._calls.admin_calls import enum_of, given_start, read_subscription, same_names
 from popmq._given.fields import filter_row, moment_ms
 from popmq._transport.call import Call, paged
 from popmq.errors import InvalidField
 from popmq.stats import MessageGroups, MessageGroupState, QueueOffsets
-from popmq.topic import Start, Subscription
+from popmq.topic import Place, Start, Subscription
 from popmq_proto.v1 import popmq_pb2 as pb
 
 
@@ -30,7 +30,7 @@ def set_consume_mode(
         group=group,
         mode=enum_of(pb.ConsumeMode, mode, "mode"),
         share_number=share_number,
-        start=None if start is None else start_position(start),
+        start=None if start is None else given_start(start),
     )
 
     def read(reply: pb.SetConsumeModeResponse | None, _retried: bool) -> Subscription | None:
@@ -66,12 +66,19 @@ def query_offsets(topic: str, group: str, at: datetime | float | None) -> Call[l
     )
 
 
-def reset_offsets(topic: str, group: str, to: Start | Mapping[int, int]) -> Call[dict[int, int]]:
-    """Moves a group to a position: of all queues, or of those that are named."""
+def reset_offsets(topic: str, group: str, to: Place | Mapping[int, int]) -> Call[dict[int, int]]:
+    """Moves a group to a position: of all queues, or of those that are named. A bare number could be any of these."""
     if isinstance(to, Mapping):
         request = pb.ResetOffsetsRequest(topic=topic, group=group, offsets=to)
+    elif isinstance(to, str | datetime):
+        request = pb.ResetOffsetsRequest(topic=topic, group=group, to=given_start(to))
     else:
-        request = pb.ResetOffsetsRequest(topic=topic, group=group, to=start_position(to))
+        raise InvalidField(
+            f"{to!r} is no place to move to",
+            code="INVALID_FIELD",
+            field="to",
+            action='give "earliest", "latest", a datetime, or {queue: offset}',
+        )
     return Call("Admin.ResetOffsets", request, lambda reply, _: dict(reply.offsets), "settle")
 
 

@@ -42,25 +42,35 @@ def apply(client: popmq.Client, output: Output, source: IO[bytes], dry_run: bool
       popmq apply topology.yaml --prune --yes
     """
     changes = plan(client, read(source), prune)
-    if output.as_json:
-        output.objects({"sign": each.sign, "what": each.what, "details": each.details} for each in changes)
-    else:
-        click.echo("".join(f"{_line(change)}\n" for change in changes), nl=False)
     if not changes:
         output.note("nothing to change")
         return
     if dry_run:
+        for change in changes:
+            _show(output, change)
         output.note(f"{counted(len(changes), 'change')} to make")
         return
-    if deleted := sum(change.sign == DELETED for change in changes):
-        sure(f"Delete {counted(deleted, 'thing')} and what is in them?", yes)
-    for change in changes:
+    if deleted := [change.what for change in changes if change.sign == DELETED]:
+        sure(f"Delete {', '.join(deleted)}, and what is in them?", yes)
+    for done, change in enumerate(changes):
         try:
             change.do()
-        except popmq.PopMQError as error:
-            error.message = f"{change.what}: {error.message}"
+        except BaseException as error:
+            output.note(f"{counted(done, 'change')} made; not made, or not known to be:")
+            for each in changes[done:]:
+                output.note(_line(each))
+            if isinstance(error, popmq.PopMQError):
+                error.message = f"{change.what}: {error.message}"
             raise
+        _show(output, change)
     output.note(f"{counted(len(changes), 'change')} made")
+
+
+def _show(output: Output, change: Change) -> None:
+    if output.as_json:
+        output.objects([{"sign": change.sign, "what": change.what, "details": change.details}])
+    else:
+        click.echo(_line(change))
 
 
 def _line(change: Change) -> str:

@@ -16,7 +16,9 @@ import click
 
 import popmq
 from popmq.duration import seconds_of
+from popmq_cli.applying.checking import faults_of, refused
 from popmq_cli.applying.reading import Settings, Wanted, parts_of
+from popmq_cli.readers.group import place_text
 from popmq_cli.shared import rows
 from popmq_cli.shared.output import seconds
 
@@ -26,18 +28,23 @@ _OF_SCHEDULE = ("cron", "topic", "tz", "missed")
 
 
 class Change(NamedTuple):
-    """One step. `what`: as "topic orders". `details`: its new settings, as "queues: 8 → 16"."""
+    """One step. `what`: as "topic orders". `details`: its new settings, as "queues: 8 → 16".
+
+    `trial` does the same to something else of a given name; `place`: where the file has it.
+    """
 
     sign: str
     what: str
     details: list[str]
     do: Callable[[], Any]
+    place: str = ""
+    trial: Callable[[str], Any] | None = None
 
 
 def plan(client: popmq.Client, wanted: Wanted, prune: bool) -> list[Change]:
     """The changes. `prune`: also deletes what the file lacks, of the kinds that it has.
 
-    Raises UsageError for a change that no broker can make.
+    Raises UsageError with everything that the broker would refuse, as far as it can be known.
     """
     topics = {each.name: each for each in client.topics.list()}
     groups = {each.name: each for each in client.groups.list()}
@@ -47,6 +54,10 @@ def plan(client: popmq.Client, wanted: Wanted, prune: bool) -> list[Change]:
         *(each for name, settings in wanted.groups.items() for each in _group(client, name, settings, groups)),
         *(each for name, settings in wanted.schedules.items() for each in _schedule(client, name, settings, schedules)),
     ]
+    faults = faults_of(wanted, topics, groups, prune)
+    faults += [each for change in changes if change.trial is not None for each in refused(change.place, change.trial)]
+    if faults:
+        raise click.UsageError("\n".join(faults))
     if prune and "schedules" in wanted.kinds:
         changes += _deleted("schedule", schedules.keys() - wanted.schedules.keys(), client.schedules.delete)
     if prune and "groups" in wanted.kinds:
@@ -70,10 +81,6 @@ def _topic(client: popmq.Client, name: str, given: Settings, there: dict[str, po
             lambda: client.topics.create(name, **_made(popmq.Topic(name), given)),
         )
         return
-    if given.get("type", before.type) != before.type:
-        raise click.UsageError(f"topics.{name}.type: topic {name} is {before.type}, and a type never changes")
-    if given.get("queues", before.queues) < before.queues:
-        raise click.UsageError(f"topics.{name}.queues: topic {name} has {before.queues}, and queues are only added")
     if differs := _differences(before, given):
         changed = {field: value for field, value in _made(before, given).items() if field != "type"}
         yield Change(CHANGED, f"topic {name}", differs, lambda: client.topics.update(name, **changed))
@@ -95,7 +102,13 @@ def _group(client: popmq.Client, name: str, given: Settings, there: dict[str, po
         if (_tag(words.get("tag", "")), words.get("sql", "")) != (_tag(found.tag), found.sql):
             told = f"{found.sql or found.tag or '*'} → {next(iter(words.values()))}"
             set_filter = functools.partial(client.groups.set_filter, topic, name, **words)
-            yield Change(CHANGED, f"filter of group {name} in topic {topic}", [told], set_filter)
+            place, what = f"groups.{name}.filters.{topic}", f"filter of group {name} in topic {topic}"
+            trial = functools.partial(_try_filter, client, words)
+            yield Change(CHANGED, what, [told], set_filter, place, trial)
+
+
+def _try_filter(client: popmq.Client, words: dict[str, str], name: str) -> None:
+    client.groups.set_filter(name, name, **words)
 
 
 def _tag(text: str) -> str:
@@ -106,15 +119,13 @@ def _schedule(client: popmq.Client, name: str, given: Settings, there: dict[str,
     before, paused = there.get(name), given.get("paused")
     made = {field: value for field, value in given.items() if field != "paused"}
 
-    def create() -> None:
-        if before is not None:
-            client.schedules.delete(name)
-        client.schedules.create(name, **made)
-        if paused or (paused is None and before is not None and before.paused):
-            client.schedules.pause(name)
+    def trial(other: str) -> None:
+        client.schedules.create(other, **{**made, "topic": other})
 
+    place, what = f"schedules.{name}", f"schedule {name}"
     if before is None:
-        yield Change(CREATED, f"schedule {name}", _shown(made), create)
+        create = functools.partial(_create_schedule, client, name, made, bool(paused))
+        yield Change(CREATED, what, _shown(made), create, place, trial)
         return
     differs = [
         f"{field}: {getattr(before, field)} → {given[field]}"
@@ -124,10 +135,30 @@ def _schedule(client: popmq.Client, name: str, given: Settings, there: dict[str,
     if rows.fields_of(before.message) != rows.fields_of(given["message"]):
         differs.append("message")
     if differs:
-        yield Change(CHANGED, f"schedule {name}", differs, create)
+        replace = functools.partial(
+            _replace_schedule, client, before, made, before.paused if paused is None else paused
+        )
+        yield Change(CHANGED, what, differs, replace, place, trial)
     elif paused is not None and paused != before.paused:
         do = client.schedules.pause if paused else client.schedules.resume
-        yield Change(CHANGED, f"schedule {name}", [f"paused: {before.paused} → {paused}"], lambda: do(name))
+        yield Change(CHANGED, what, [f"paused: {before.paused} → {paused}"], lambda: do(name))
+
+
+def _create_schedule(client: popmq.Client, name: str, made: Settings, paused: bool) -> None:
+    client.schedules.create(name, **made)
+    if paused:
+        client.schedules.pause(name)
+
+
+def _replace_schedule(client: popmq.Client, before: popmq.Schedule, made: Settings, paused: bool) -> None:
+    """Puts the former one back if the new one is refused."""
+    client.schedules.delete(before.name)
+    try:
+        _create_schedule(client, before.name, made, paused)
+    except popmq.PopMQError:
+        former = {field: getattr(before, field) for field in (*_OF_SCHEDULE, "message")}
+        _create_schedule(client, before.name, former, before.paused)
+        raise
 
 
 def _made(before: Any, given: Settings) -> Settings:
@@ -179,6 +210,8 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         text = seconds(value).replace(" ", "")  # which is rounded, while what differs a little is a change, too
         return text if seconds_of(text) == value else f"{value!r}s"
+    if isinstance(value, datetime):
+        return place_text(value)
     if isinstance(value, list | tuple):
         return ", ".join(map(_text, value)) or "–"
     return str(value)

@@ -17,6 +17,7 @@ import click
 import yaml
 
 import popmq
+from popmq_cli.applying.bounds import SIZES, fault_of_name, fault_of_value
 from popmq_cli.readers.group import start_of
 from popmq_cli.shared import rows
 from popmq_cli.shared.asking import DURATION, SIZE
@@ -66,7 +67,11 @@ def read(source: IO[bytes]) -> Wanted:
     kinds = _entries(content, "", tuple(_READERS), faults)
     found = Wanted({}, {}, {}, frozenset(kind for kind, _ in kinds))
     for kind, entries in kinds:
+        if entries is None:
+            faults.append(f"{kind} has no value: write {{}} for none")
         for name, given in _entries(entries, kind, None, faults):
+            if wrong := fault_of_name(kind, name):
+                faults.append(f"{kind}.{name}: {wrong}")
             settings = _READERS[kind]({} if given is None else given, f"{kind}.{name}", faults)
             getattr(found, kind)[name] = settings
     if faults:
@@ -97,10 +102,13 @@ def _fields(kind: type[Any], given: Any, place: str, faults: list[str], more: Se
     """The settings of a dataclass that are given."""
     types = typing.get_type_hints(kind)
     known = [field.name for field in dataclasses.fields(kind) if field.name not in _NOT_SET]
-    return {
-        name: value if name in more else _value(types[name], value, f"{place}.{name}", faults)
-        for name, value in _entries(given, place, [*known, *more], faults)
-    }
+    found = {}
+    for name, value in _entries(given, place, [*known, *more], faults):
+        found[name] = value if name in more else _value(types[name], value, f"{place}.{name}", faults)
+        values = found[name] if isinstance(found[name], tuple) else (found[name],)
+        wrong = {fault_of_value(kind, name, each) for each in values if isinstance(each, int | float)} - {None}
+        faults += [f"{place}.{name}: {value!r} is out of range: {each}" for each in wrong]
+    return found
 
 
 def parts_of(kind: Any) -> list[type[Any]]:
@@ -111,29 +119,34 @@ def parts_of(kind: Any) -> list[type[Any]]:
 
 def _value(kind: Any, given: Any, place: str, faults: list[str]) -> Any:
     """A value as the SDK has it: durations in seconds, sizes in bytes."""
-    nested = parts_of(kind)
-    if nested and place.endswith(".fair_keys") and given is False:
-        return False  # turns them off
-    if nested and isinstance(given, list):
-        parts = [_fields(nested[0], each, f"{place}[{number}]", faults) for number, each in enumerate(given)]
-        return [] if faults else tuple(nested[0](**part) for part in parts)
-    if nested:
-        return _fields(nested[0], given, place, faults)
+    if nested := parts_of(kind):
+        return _nested(nested[0], given, place, faults)
     if given is None:
         faults.append(f"{place} has no value")
         return given
     if kind in (int, float):
-        return _number(SIZE if kind is int else DURATION, given, place, faults)
+        return _number(kind, given, place, faults)
     if place.endswith(".start"):
         return _start(given, place, faults)
     if place.endswith(".backoff"):
-        return tuple(_number(DURATION, each, place, faults) for each in (given if isinstance(given, list) else [given]))
+        return tuple(_number(float, each, place, faults) for each in (given if isinstance(given, list) else [given]))
     choices = typing.get_args(kind)
     if choices and given not in choices:
         faults.append(f"{place}: {given!r} is none of {', '.join(map(str, choices))}")
     elif not choices and not isinstance(given, kind):
         faults.append(f"{place}: {given!r} is not {'true or false' if kind is bool else 'a text'}")
     return given
+
+
+def _nested(kind: type[Any], given: Any, place: str, faults: list[str]) -> Any:
+    """Settings in a setting, or a list of them."""
+    if place.endswith(".fair_keys") and given is False:
+        return False  # turns them off
+    if not isinstance(given, list):
+        return _fields(kind, given, place, faults)
+    parts = [_fields(kind, each, f"{place}[{number}]", faults) for number, each in enumerate(given)]
+    faults += [f"{place}[{number}].key is missing" for number, part in enumerate(parts) if not part.get("key")]
+    return [] if faults else tuple(kind(**part) for part in parts)
 
 
 def _start(given: Any, place: str, faults: list[str]) -> Any:
@@ -145,16 +158,19 @@ def _start(given: Any, place: str, faults: list[str]) -> Any:
         return given
 
 
-def _number(kind: click.ParamType[Any], given: Any, place: str, faults: list[str]) -> Any:
-    """A duration or a size; both may be numbers."""
+def _number(kind: type[Any], given: Any, place: str, faults: list[str]) -> Any:
+    """A duration, which may be a number of seconds, or a whole number, which may be a size if it is of bytes."""
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         faults.append(f"{place}: {given!r} is not a number")
-        return 0
+        return given
+    if kind is int and not isinstance(given, int) and place.rpartition(".")[2] not in SIZES:
+        faults.append(f"{place}: {given!r} is not a whole number")
+        return given
     try:
-        return kind.convert(given, None, None)
+        return (SIZE if kind is int else DURATION).convert(given, None, None)
     except click.BadParameter as bad:
         faults.append(f"{place}: {bad.message}")
-        return 0
+        return None
 
 
 def _topic(given: Any, place: str, faults: list[str]) -> Settings:

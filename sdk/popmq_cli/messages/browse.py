@@ -45,7 +45,8 @@ def browse(
 
     It shows queue by queue, each in its order. A dead-letter topic is %DLQ%GROUP. With --follow it shows only new
     messages, or those from --since on and then new ones. With --newest or --search it shows all queues together, by the
-    time at which messages were stored. Delayed and half messages are in no queue yet.
+    time at which messages were stored. Delayed and half messages are in no queue yet. An access key needs the right
+    admin, or to receive the topic; with --follow, --tag and --sql, to receive it.
 
     \b
     Examples:
@@ -58,8 +59,10 @@ def browse(
         raise click.UsageError("--newest and --search go with --since and --max, not with --follow, --tag or --sql")
     if newest or search:
         found = _ordered(client, output, topic, newest, search or "", since, most or (SHOWN if newest else None))
+    elif follow or tag is not None or sql is not None:
+        found = _pulled(client, topic, follow, since, tag, sql)
     else:
-        found = _by_queue(client, topic, follow, since, tag, sql)
+        found = _by_queue(client, topic, since)
     shown = 0
     for delivery in found:
         _show(output, delivery)
@@ -70,10 +73,22 @@ def browse(
         output.note(f"no message in {topic}")
 
 
-def _by_queue(
+def _by_queue(client: popmq.Client, topic: str, since: datetime | None) -> Iterator[popmq.Delivery]:
+    """The messages of each queue in its order, up to what is its end now."""
+    for row in client.offsets.query(topic, at=since):
+        offset = max(row.min_offset, row.at_timestamp if since else 0)
+        while offset < row.max_offset:
+            page = client.messages.browse(topic, row.queue, offset, PAGE)
+            yield from (each for each in page.deliveries if each.offset < row.max_offset)
+            if page.next_offset <= offset:
+                break
+            offset = page.next_offset
+
+
+def _pulled(
     client: popmq.Client, topic: str, follow: bool, since: datetime | None, tag: str | None, sql: str | None
 ) -> Iterator[popmq.Delivery]:
-    """The messages of each queue in its order."""
+    """The same by a Pull, which filters and waits; it needs the right to receive."""
     first: Literal["latest", "earliest"] = "latest" if follow else "earliest"
     reading = client.broadcast_consume(
         topic, start=since or first, tag=tag, sql=sql, on_error="raise", until_idle=None if follow else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -21,6 +22,8 @@ from popmq_cli.shared.output import Output, counted
 
 #: A message with the number of its line.
 Line = tuple[int, bytes]
+#: What a JSON line may have.
+FIELDS = {field.name for field in dataclasses.fields(popmq.Message)}
 #: Bytes read at once.
 READ_BYTES = 1 << 16
 
@@ -166,6 +169,8 @@ def _from_json(line: bytes, fields: dict[str, Any]) -> popmq.Message | Exception
             raise TypeError("it is not a JSON object")
         if "body" not in given:
             raise TypeError("it has no body")
+        if unknown := sorted(given.keys() - FIELDS):
+            raise TypeError(f"there is no field {unknown[0]!r}")
         body = given.pop("body")
         if isinstance(given.get("deliver_at"), str):
             given["deliver_at"] = datetime.fromisoformat(given["deliver_at"])

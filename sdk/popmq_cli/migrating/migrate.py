@@ -139,6 +139,7 @@ def _begun(source: popmq.Client, target: popmq.Client, name: str) -> Migration:
         raise click.ClickException(
             f"{name} is a LITE topic: its messages cannot be read by offset, and so not migrated"
         )
+    obstacles.check_different(source, target, topic)
     migration = Migration(source, target, topic)
     with contextlib.suppress(popmq.errors.TopicNotFound):  # then `prepare` creates it
         migration.read_target()

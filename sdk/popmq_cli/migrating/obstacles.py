@@ -45,6 +45,40 @@ def check_needed(client: popmq.Client, side: str) -> popmq.BrokerInfo:
     return info
 
 
+def check_different(source: popmq.Client, target: popmq.Client, topic: popmq.Topic) -> None:
+    """Raises ClickException if both sides are one broker, which may have two addresses. It only reads.
+
+    Both have the topic since the same moment then, on the same brokers of a cluster, and its queues have the same ends:
+    the target is asked between two answers of the source, and is neither behind the first nor ahead of the second.
+    """
+    try:
+        there = target.topics.get(topic.name)
+    except popmq.errors.TopicNotFound:
+        return
+    one, other = _brokers(source), _brokers(target)
+    if any(getattr(there, name) != getattr(topic, name) for name in ("created_ms", "type", "permission")):
+        return
+    if one != other and one.isdisjoint(other):
+        return
+    before, found, after = (_ends(client, topic.name) for client in (source, target, source))
+    if all(before.get(queue, 0) <= found.get(queue, -1) <= end for queue, end in after.items()):
+        raise click.ClickException(
+            f"{source.endpoint} and {target.endpoint} are the same broker, or one is a restored copy of the other: the "
+            f"topic {topic.name} of both was made at the same moment and has the same messages. Name another target"
+        )
+
+
+def _brokers(client: popmq.Client) -> set[tuple[str, str]]:
+    """The masters of the cluster behind a gateway; none if the broker keeps the messages itself."""
+    if client.info().engine == "embedded":
+        return set()
+    return {(each.name, each.address) for each in client.broker.cluster().brokers if not each.id}
+
+
+def _ends(client: popmq.Client, topic: str) -> dict[int, int]:
+    return {row.queue: row.max_offset for row in client.offsets.query(topic)}
+
+
 class Lacking(NamedTuple):
     """The capabilities that each side lacks."""
 

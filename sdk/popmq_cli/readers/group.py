@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Literal
@@ -270,7 +271,7 @@ def _fields(group: popmq.Group) -> dict[str, Any]:
         "lease": seconds(group.invisible),
         "backoff": ", ".join(seconds(delay) for delay in group.backoff),
         "share number": group.share_number,
-        "start": group.start.isoformat() if isinstance(group.start, datetime) else group.start,
+        "start": place_text(group.start),
         "exclusive owner": "yes" if group.exclusive_owner else "no",
         "fifo": "yes" if group.fifo else "no",
         "in flight": f"at most {group.in_flight_max:,} a queue" if group.in_flight_max else "–",
@@ -311,11 +312,27 @@ def _settings(given: dict[str, Any], fair_keys: popmq.FairKeys | Literal[False] 
     return known
 
 
-def start_of(text: str, option: str) -> popmq.topic.Start:
-    """Where to begin: "earliest", "latest", or a time."""
+def place_text(start: popmq.topic.Start) -> str:
+    """Where to begin, as start_of reads it."""
+    return moment(round(start.timestamp() * 1000)) if isinstance(start, datetime) else str(start)
+
+
+def start_of(text: str, option: str) -> popmq.topic.Place:
+    """Where to begin: "earliest", "latest", or a time that is over. Raises BadParameter."""
     if text in ("earliest", "latest"):
         return text  # type: ignore[return-value]  # it is one of the literals
+    if re.fullmatch(r"[-+]?\d+(\.\d+)?", text):
+        raise click.BadParameter(
+            f"{text} is no place: write {text.lstrip('-+')}s for so many seconds ago, or a time", param_hint=option
+        )
+    now = datetime.now().astimezone()
     try:
-        return moment_of(text, datetime.now().astimezone())
+        found = moment_of(text, now)
     except ValueError as error:
         raise click.BadParameter(f'neither "earliest" nor "latest", and {error}', param_hint=option) from None
+    if found > now:
+        raise click.BadParameter(
+            f"{text} is in the future: what is sent until then would be skipped; write a time that is over, or latest",
+            param_hint=option,
+        )
+    return found

@@ -7,7 +7,7 @@ from datetime import datetime
 import click
 
 import popmq
-from popmq_cli.readers.group import SUBSCRIPTION_COLUMNS, start_of, subscription_row
+from popmq_cli.readers.group import SUBSCRIPTION_COLUMNS, place_text, start_of, subscription_row
 from popmq_cli.shared.asking import MOMENT, asks, sure
 from popmq_cli.shared.completing import groups, topics
 from popmq_cli.shared.moments import moment
@@ -73,7 +73,7 @@ def reset(
         raise click.UsageError("say where to: --to, or --queue for some queues")
     where = dict(_pair(text) for text in queues) if to is None else start_of(to, "--to")
     client.groups.get(group)
-    sure(f"Move {group} in {topic}, and drop its leases and retries there?", yes)
+    sure(f"Move {group} in {topic} to {_destination(where)}, and drop its leases and retries there?", yes)
     _moved(output, topic, group, client.offsets.reset(topic, group, where))
 
 
@@ -130,6 +130,14 @@ def mode(
         return
     known = [read for read in client.groups.subscriptions(group) if read.topic == topic]
     output.listing("", SUBSCRIPTION_COLUMNS, known or [popmq.Subscription(topic)], subscription_row)
+
+
+def _destination(where: popmq.topic.Place | dict[int, int]) -> str:
+    if isinstance(where, dict):
+        return ", ".join(f"offset {offset} of queue {queue}" for queue, offset in sorted(where.items()))
+    if isinstance(where, str):
+        return {"earliest": "the first message", "latest": "the end, behind all messages"}[where]
+    return f"the messages stored since {place_text(where)}"
 
 
 def _moved(output: Output, topic: str, group: str, offsets: dict[int, int]) -> None:

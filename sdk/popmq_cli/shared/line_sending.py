@@ -28,7 +28,7 @@ class LineRefused(click.UsageError):
 
 
 class LineSender:
-    """Sends numbered messages to a topic. `next_line`: the first that was not sent.
+    """Sends numbered messages to a topic. `next_line`: the first behind all that are stored.
 
     `noun`: what is numbered, "line" or "message". `take` gets the receipts.
     """
@@ -90,7 +90,8 @@ class LineSender:
             self._find(lines, piece, error)
             return
         self.sent += len(receipts)
-        self.next_line = lines[-1] + 1
+        stored = [line for line in lines if line not in refused]
+        self.next_line = next((line for line in lines if not stored or line > stored[-1]), lines[-1] + 1)
         self._take(receipts)
         if refused:
             raise LinesRefused(refused, len(receipts), self._noun)

@@ -7,7 +7,7 @@ since it has one dead-letter topic for all topics.
 from typing import Any, cast
 
 import popmq
-from popmq.topic import Start
+from popmq.topic import Place, Start
 from popmq_console import charts
 from popmq_console.asking import Ask, Outcome, moment_of, wrong
 from popmq_console.numbers import backlog, by_group, greatest, total
@@ -142,9 +142,9 @@ async def reset(ask: Ask) -> Outcome:
     return Outcome(f"{name} reads {topic} from {start} on.", page_of(name))
 
 
-def _start(to: str, at: str) -> Start:
+def _start(to: str, at: str) -> Place:
     """A position of the form. Raises InvalidField."""
-    return cast(Start, to) if to in ("earliest", "latest") else moment_of(at)
+    return cast(Place, to) if to in ("earliest", "latest") else moment_of(at)
 
 
 async def filter(ask: Ask) -> Outcome:

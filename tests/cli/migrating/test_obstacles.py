@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import click
 import pytest
 
 import popmq
@@ -74,6 +75,49 @@ def test_open_half_messages_stop_it_until_they_are_ended_or_accepted(
     assert migrate("deals", "--accept-weaker").code == 0
     source.transactions.end([half.transaction_id], "commit")
     assert migrate("deals", "--json").objects[0]["copied_now"] == 1, "a later run brings what was committed since"
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run",), ("--accept-weaker",)], ids=["run", "dry run", "accepted"])
+def test_a_target_that_is_the_source_by_another_address_is_refused_and_nothing_is_changed(
+    run: Cli, source: popmq.Client, popmq_clock: FakeClock, options: tuple[str, ...]
+) -> None:
+    delay(source, popmq_clock)
+    alias = source.endpoint.replace("127.0.0.1", "localhost")
+    assert alias != source.endpoint
+    refused = run("migrate", "--from", source.endpoint, "--to", alias, "mail", *options)
+    assert refused.code == 1
+    assert "are the same broker" in refused.err
+    assert source.messages.list_delayed("mail").total == 2
+    assert source.topics.get("mail").permission == "READ_WRITE"
+    assert source.groups.subscriptions("billing")[0].mode == "POP"
+
+
+def test_a_topic_that_was_made_at_the_same_moment_on_both_is_migrated(
+    migrate: Migrate, source: popmq.Client, target: popmq.Client
+) -> None:
+    source.topics.create("twins", queues=2)
+    target.topics.create("twins", queues=2)
+    assert source.topics.get("twins").created_ms == target.topics.get("twins").created_ms
+    source.send("twins", "one")
+    assert migrate("twins").code == 0
+    assert target.broker.stats("twins").topics[0].messages == 1
+
+
+def test_gateways_of_one_cluster_are_the_same_broker_and_those_of_two_are_not(
+    source: popmq.Client, target: popmq.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = source.topics.create("twins")
+    target.topics.create("twins")
+    of_cluster = {source.endpoint: "10.0.0.1:10911", target.endpoint: "10.0.0.1:10911"}
+
+    def brokers(client: popmq.Client) -> set[tuple[str, str]]:
+        return {("broker-a", of_cluster[client.endpoint])}
+
+    monkeypatch.setattr(obstacles, "_brokers", brokers)
+    with pytest.raises(click.ClickException, match="are the same broker"):
+        obstacles.check_different(source, target, topic)
+    of_cluster[target.endpoint] = "10.0.0.2:10911"
+    obstacles.check_different(source, target, topic)
 
 
 def test_schedules_and_owners_are_named(migrate: Migrate, source: popmq.Client) -> None:

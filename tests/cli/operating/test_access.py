@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import popmq
 from harness.broker_process import BrokerProcess, own_port
 from popmq_server.embedded_broker import EmbeddedBroker
 from tests.cli.conftest import PROGRAM, Cli
@@ -42,6 +43,23 @@ def test_a_command_calls_with_a_key_from_options_or_the_environment(
     monkeypatch.setenv("POPMQ_SECRET", secret_of("root"))
     assert run("topic", "describe", "orders").code == 0
     assert run("topic", "list", "--secret-file", "/nowhere").code == 2
+
+
+@pytest.mark.slow
+def test_an_admin_may_browse_topics_and_dead_letters_but_not_filter_by_a_pull(
+    run: Cli, guarded: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with popmq.Client(guarded.endpoint, access_key="root", secret=secret_of("root")) as root:
+        root.topics.create("orders", queues=2)
+        root.groups.create("billing", max_attempts=1)
+        root.send("orders", ["a", "b", "c"])
+        root.reject(root.pop("orders", "billing", 1))
+    monkeypatch.setenv("POPMQ_ACCESS_KEY", "operator")
+    monkeypatch.setenv("POPMQ_SECRET", secret_of("operator"))
+    assert sorted(each["body"] for each in run("browse", "orders", "--json").objects) == ["a", "b", "c"]
+    assert len(run("browse", "orders", "--since", "1h", "--max", "2", "--json").objects) == 2
+    assert len(run("browse", "%DLQ%billing", "--json").objects) == 1
+    assert "PERMISSION_DENIED" in run("browse", "orders", "--tag", "eu", "--json").err
 
 
 @pytest.mark.slow

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import typing
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import popmq
 from popmq.testing import Broker
+from popmq_cli.applying import bounds
 from tests.cli.conftest import Cli
 
 WHOLE = b"""
@@ -101,7 +105,7 @@ def test_fair_keys_are_set_changed_and_turned_off(broker: Broker, run: Cli) -> N
 
 def test_prune_deletes_what_the_file_lacks_of_the_kinds_that_it_has(broker: Broker, run: Cli) -> None:
     run("apply", "-", stdin=WHOLE)
-    left = b"topics: {orders: }\nschedules:\n"
+    left = b"topics: {orders: }\nschedules: {}\n"
     asked = run("apply", "-", "--prune", stdin=left)
     assert (asked.code, "--yes" in asked.err) == (2, True)
     with broker.client() as client:
@@ -173,9 +177,113 @@ def test_a_change_that_no_broker_can_make_is_refused_before_the_others(broker: B
         assert [each.name for each in client.topics.list()] == ["orders"]
 
 
-def test_a_refusal_of_the_broker_names_what_was_to_be_changed(broker: Broker, run: Cli, tmp_path: Path) -> None:
+def test_a_refusal_of_the_broker_says_what_was_changed_and_what_was_not(
+    broker: Broker, run: Cli, tmp_path: Path
+) -> None:
     path = tmp_path / "topology.yaml"
-    path.write_text("topics: {orders: {queues: 5000}}")
+    path.write_text(
+        "topics: {orders: {type: FIFO}}\ngroups: {billing: {}}\n"
+        'schedules: {nightly: {cron: "@daily", topic: orders, message: {body: no group}}, late: '
+        '{cron: "@daily", topic: orders, message: {body: close, message_group: g}}}'
+    )
     refused = run("apply", str(path))
     assert refused.code == 1
-    assert "topic orders: " in refused.err
+    assert refused.out.splitlines() == ["+ topic orders (type: FIFO)", "+ group billing"], "only what was done"
+    note, first, second, error = refused.err.splitlines()[:4]
+    assert note == "2 changes made; not made, or not known to be:"
+    assert (first[:18], second[:15]) == ("+ schedule nightly", "+ schedule late")
+    assert "schedule nightly: " in error
+
+
+def test_a_schedule_stays_if_what_is_to_replace_it_is_refused(broker: Broker, run: Cli) -> None:
+    first = b"""
+topics: {orders: {type: FIFO}}
+schedules: {s: {cron: "@daily", tz: Europe/Berlin, topic: orders, message: {body: a, message_group: g}, paused: true}}
+"""
+    assert run("apply", "-", stdin=first).code == 0
+    refused = run("apply", "-", stdin=b"schedules: {s: {cron: '@hourly', topic: orders, message: {body: no group}}}")
+    assert refused.code == 1
+    assert run("apply", "-", stdin=first).err == "nothing to change\n"
+
+
+WRONG = [
+    ("topics: {'a b': {}}", "topics.a b: a name may only have"),
+    (f"groups: {{{'g' * 121}: {{}}}}", "the name has 121 characters, at most 120 are allowed"),
+    ("topics: {a: {retention: {keep: 1s}}}", "topics.a.retention.keep: '1s' is out of range: it must be 1m – 3650d"),
+    ("topics: {a: {queues: 1KiB}}", "topics.a.queues: '1KiB' is not a whole number"),
+    ("topics: {a: {quota: {message_bytes: 5MiB}}}", "topics.a.quota.message_bytes: '5MiB' is out of range"),
+    ("topics: {a: {lite: {ttl: 1h}}}", "topics.a.lite: a NORMAL topic has no lite topics"),
+    ("topics: {a: {type: LITE, queues: 2}}", "topics.a.queues: a LITE topic has one queue"),
+    ("topics:", "topics has no value: write {} for none"),
+    ("groups: {g: {max_attempts: many}}", "groups.g.max_attempts: 'many' is not a whole number"),
+    ("groups: {g: {max_attempts: 0}}", "groups.g.max_attempts: 0 is out of range: it must be 1 – 1000"),
+    ("groups: {g: {max_attempts: 5000}}", "groups.g.max_attempts: 5000 is out of range"),
+    ("groups: {g: {backoff: [10s, 13h]}}", "groups.g.backoff: ['10s', '13h'] is out of range: it must be 0s – 12h"),
+    ("groups: {g: {fair_keys: {in_flight_max: 3}}}", "groups.g.fair_keys needs one of property, message_key"),
+    ("groups: {g: {fair_keys: {exceptions: [{in_flight_max: 3}]}}}", "groups.g.fair_keys.exceptions[0].key is missing"),
+    (
+        "groups: {g: {filters: {gone: {tag: a}}}}",
+        "groups.g.filters.gone: there is no topic gone, and the file makes none",
+    ),
+    ("groups: {g: {filters: {ok: {sql: 'a == 1'}}}}", "groups.g.filters.ok: "),
+    ('schedules: {s: {cron: "0 3 * *", topic: ok, message: {body: x}}}', "schedules.s.cron: '0 3 * *' has 4 fields"),
+    ('schedules: {s: {cron: "@daily", tz: Berlin, topic: ok, message: {body: x}}}', "schedules.s.tz: there is no time"),
+    ('schedules: {s: {cron: "@daily", topic: gone, message: {body: x}}}', "schedules.s.topic: there is no topic gone"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "told"), WRONG, ids=[told[:40] for _, told in WRONG])
+@pytest.mark.parametrize("options", [(), ("--dry-run",)], ids=["run", "dry run"])
+def test_what_the_broker_would_refuse_is_refused_before_anything_is_changed(
+    broker: Broker, run: Cli, wrong: str, told: str, options: tuple[str, ...]
+) -> None:
+    part = "topics" if not wrong.startswith("topics") else "groups"
+    refused = run("apply", "-", *options, stdin=f"{part}: {{ok: {{}}}}\n{wrong}".encode())
+    assert (refused.code, refused.out) == (2, "")
+    assert told in refused.err
+    with broker.client() as client:
+        assert client.topics.list() == []
+        assert client.groups.list() == []
+
+
+def test_a_topic_that_prune_deletes_cannot_be_named(broker: Broker, run: Cli) -> None:
+    run("apply", "-", stdin=b"topics: {a: {}, b: {}}")
+    named = b"topics: {a: {}}\ngroups: {g: {filters: {b: {tag: x}}}}"
+    assert "there is no topic b" in run("apply", "-", "--prune", "--dry-run", stdin=named).err
+    assert run("apply", "-", "--dry-run", stdin=named).code == 0
+
+
+#: Makes a topic or a group with one setting, by the class that has it.
+MAKERS: dict[type[Any], Callable[..., object]] = {
+    popmq.Topic: lambda client, name, **setting: client.topics.create(name, **setting),
+    popmq.Group: lambda client, name, **setting: client.groups.create(name, **setting),
+    popmq.Retention: lambda client, name, **setting: client.topics.create(name, retention=popmq.Retention(**setting)),
+    popmq.Quota: lambda client, name, **setting: client.topics.create(name, quota=popmq.Quota(**setting)),
+    popmq.LiteTopics: lambda client, name, **setting: client.topics.create(
+        name, type="LITE", lite=popmq.LiteTopics(**setting)
+    ),
+    popmq.FairKeys: lambda client, name, **setting: client.groups.create(
+        name, fair_keys=popmq.FairKeys("p", **setting)
+    ),
+    popmq.FairKeyLimits: lambda client, name, **setting: client.groups.create(
+        name, fair_keys=popmq.FairKeys("p", exceptions=[popmq.FairKeyLimits("k", **setting)])
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "bound"),
+    [(kind, field, bound) for kind, fields in bounds.BOUNDS.items() for field, bound in fields.items()],
+    ids=[f"{kind.__name__}.{field}" for kind, fields in bounds.BOUNDS.items() for field in fields],
+)
+def test_the_bounds_of_a_number_are_those_of_the_broker(
+    broker: Broker, kind: type[Any], field: str, bound: bounds.Bound
+) -> None:
+    step = 1 if typing.get_type_hints(kind)[field] is int else 0.001
+    with broker.client() as client:
+        for number, value in enumerate([bound.least, bound.most, *([0] if bound.or_zero else [])]):
+            MAKERS[kind](client, f"n{number}", **{field: value})
+        wrong = [bound.least - step, bound.most + step]
+        for value in wrong[field == "snoozes_max" :]:  # whose 0 the broker takes for its default
+            with pytest.raises((popmq.errors.InvalidField, ValueError)):
+                MAKERS[kind](client, "wrong", **{field: value})

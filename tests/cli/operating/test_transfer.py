@@ -136,6 +136,12 @@ def test_a_line_is_named_by_its_number_after_many_others(run: Cli, client: popmq
         assert client.broker.stats("orders").topics[0].messages == 699 * (number + 1)
 
 
+def test_a_field_that_is_unknown_is_named(run: Cli, client: popmq.Client) -> None:
+    line = b'{"body": "x", "keey": "k"}'
+    for command in (("import", "orders", "-"), ("send", "orders", "--json-lines")):
+        assert "line 1 is not a message: there is no field 'keey'" in run(*command, stdin=line).err
+
+
 def test_empty_lines_are_counted_but_not_sent(run: Cli, client: popmq.Client) -> None:
     done = run("send", "orders", "--json-lines", stdin=b'{"body": "a"}\r\n\n\n{"body": 1, "colour": 2}\n')
     assert (done.code, "line 4 is not a message" in done.err) == (2, True)
@@ -151,8 +157,21 @@ def test_lines_that_the_broker_refuses_are_named_and_the_others_are_stored(
     assert done.code == 4
     assert "line 2 was refused" in done.err
     assert "line 4 was refused" in done.err
-    assert "2 messages sent to to; go on with --from-line 5" in done.err
+    assert "2 messages sent to to; go on with --from-line 4" in done.err
     assert len(fields(topics, "to")) == 2
+
+
+def test_an_import_into_a_wrong_topic_goes_on_with_the_first_line_that_was_refused(
+    run: Cli, topics: popmq.Client, tmp_path: Path
+) -> None:
+    path = tmp_path / "file.jsonl"
+    path.write_text("\n" + "\n".join(json.dumps({"body": f"{n}", "message_group": "g"}) for n in range(22)))
+    done = run("import", "to", str(path))
+    assert done.code == 4
+    assert "0 messages sent to to; go on with --from-line 2" in done.err
+    topics.topics.create("ledger", queues=1, type="FIFO")
+    assert run("import", "ledger", str(path), "--from-line", "2").code == 0
+    assert len(fields(topics, "ledger")) == 22
 
 
 def test_a_topic_with_unique_ids_may_be_imported_twice(run: Cli, topics: popmq.Client, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ async def test_a_group_has_what_fifo_topics_ask_for(client: Any) -> None:
 
 @pytest.mark.slow
 async def test_a_group_is_made_changed_listed_and_deleted(client: Any) -> None:
-    since = datetime(2026, 1, 2, tzinfo=UTC)
+    since = datetime(2025, 1, 2, tzinfo=UTC)
     made = await client.groups.create("audit", max_attempts=3, backoff=[1, 2.5], invisible=30.0, start=since)
     assert (made.max_attempts, made.backoff, made.invisible, made.start) == (3, (1.0, 2.5), 30.0, since)
     changed = await client.groups.update("audit", max_attempts=5)

@@ -1,6 +1,7 @@
 """Calls that change something, whose first answer was lost: what a repeat means, and which calls have none."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -32,11 +33,12 @@ async def test_a_delete_whose_answer_was_lost_is_done(
         await delete(lossy)
 
 
-@pytest.mark.parametrize(("start", "committed"), [("earliest", 0), ("latest", 1), (1.0, 0), (4e9, 1)])
+@pytest.mark.parametrize(("start", "committed"), [("earliest", 0), ("latest", 1), (1.0, 0), ("now", 1)])
 async def test_a_switch_with_a_start_whose_answer_was_lost_is_done(
-    lossy: Any, wire: LossyWire, start: Start, committed: int
+    lossy: Any, wire: LossyWire, start: Any, committed: int
 ) -> None:
     await lossy.send(TOPIC, "x")
+    start = time.time() + 30 if start == "now" else start  # clocks may differ by so much
     wire.plan["SetConsumeMode"] = [LOSE]
     switched = await lossy.groups.set_consume_mode(TOPIC, GROUP, "PULL", start=start)
     assert switched.mode == "PULL"

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -13,6 +14,7 @@ from tests.sdk.conftest import GROUP, TOPIC
 
 #: A call, the error, and words of its text.
 Case = tuple[Callable[[Any], Any], type[Exception], str]
+TOMORROW = datetime.now(UTC) + timedelta(days=1)
 
 LETTERS: dict[str, Case] = {
     "lite topics of a pop": (
@@ -193,9 +195,47 @@ TYPES: dict[str, Case] = {
     ),
 }
 
+PLACES: dict[str, Case] = {
+    "a word for the start of a group": (
+        lambda client: client.groups.create("g", start="begin"),
+        errors.InvalidField,
+        """'begin' is no place to start \\(give "earliest", "latest" or a datetime""",
+    ),
+    "a start of a group in the future": (
+        lambda client: client.groups.create("g", start=TOMORROW),
+        errors.InvalidField,
+        "is in the future: what is sent until then would be skipped",
+    ),
+    "a start of a changed group in the future": (
+        lambda client: client.groups.update(GROUP, start=TOMORROW),
+        errors.InvalidField,
+        "is in the future",
+    ),
+    "a start of a group that pulls in the future": (
+        lambda client: client.groups.set_consume_mode(TOPIC, GROUP, "PULL", start=TOMORROW),
+        errors.InvalidField,
+        "is in the future",
+    ),
+    "a time in the future to move to": (
+        lambda client: client.offsets.reset(TOPIC, GROUP, TOMORROW),
+        errors.InvalidField,
+        "is in the future",
+    ),
+    "a number to move to": (
+        lambda client: client.offsets.reset(TOPIC, GROUP, 5),
+        errors.InvalidField,
+        "5 is no place to move to .*{queue: offset}",
+    ),
+    "a word to move to": (
+        lambda client: client.offsets.reset(TOPIC, GROUP, "TIMESTAMP"),
+        errors.InvalidField,
+        """'TIMESTAMP' is no place .*"earliest", "latest" or a datetime""",
+    ),
+}
+
 CASES = {
     f"{kind}: {name}": case
-    for kind, cases in (("letters", LETTERS), ("zero", ZEROS), ("type", TYPES))
+    for kind, cases in (("letters", LETTERS), ("zero", ZEROS), ("type", TYPES), ("place", PLACES))
     for name, case in cases.items()
 }
 

@@ -1,5 +1,6 @@
 """The calls of reading by queue and offset, as both clients have them."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -98,13 +99,14 @@ async def test_a_maximum_of_attempts_may_be_named_for_one_send_back(pulled: Any)
     assert (dead.dead_letter.attempts, dead.dead_letter.last_client) == (1, pulled.client_id)
 
 
-async def test_a_reset_takes_seconds_since_1970_for_a_time_and_refuses_other_values(pulled: Any, advance: Any) -> None:
+async def test_a_reset_takes_a_time_and_refuses_numbers_and_other_values(pulled: Any, advance: Any) -> None:
     await pulled.send(TOPIC, ["before"])
     await advance(100.0)
     await pulled.send(TOPIC, ["since"])
-    assert await pulled.offsets.reset(TOPIC, GROUP, 1.7e9) == {0: 0}
-    assert await pulled.offsets.reset(TOPIC, GROUP, 1.7e9 + 50) == {0: 1}
-    for wrong in (None, True, float("nan"), float("inf"), b"earliest", "yesterday"):
+    start = datetime.fromtimestamp(1.7e9, UTC)
+    assert await pulled.offsets.reset(TOPIC, GROUP, start) == {0: 0}
+    assert await pulled.offsets.reset(TOPIC, GROUP, start + timedelta(seconds=50)) == {0: 1}
+    for wrong in (None, True, 0, 1.7e9, float("nan"), float("inf"), b"earliest", "yesterday"):
         with pytest.raises(errors.InvalidField):
             await pulled.offsets.reset(TOPIC, GROUP, wrong)
     assert await committed(pulled) == {0: 1}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from popmq._async.client_parts import Namespace
 from popmq._runtime.later import Later
 from popmq.duration import Duration
-from popmq.topic import Assignment, Start
+from popmq.topic import Assignment, Place
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -51,12 +51,12 @@ class AsyncOffsetCalls(Namespace):
         await self._wire.run(pull_calls.update_offsets(topic, group, offsets, topic_created_ms), timeout=timeout)
 
     async def reset(
-        self, topic: str, group: str, to: Start | Mapping[int, int], *, timeout: Duration | None = None
+        self, topic: str, group: str, to: Place | Mapping[int, int], *, timeout: Duration | None = None
     ) -> dict[int, int]:
         """Moves a group to "earliest", "latest", a time, or to the offsets of the queues that are named.
 
-        Its leases, retries and waiting messages there are dropped. Returns its next offset of each queue.
-        Raises TopicNotFound, GroupNotFound, InvalidField.
+        Its leases, retries and waiting messages there are dropped. Returns its next offset of each queue. A bare number
+        and a time in the future are refused. Raises TopicNotFound, GroupNotFound, InvalidField.
         """
         return await self._wire.run(subscription_calls.reset_offsets(topic, group, to), timeout=timeout)
 
