@@ -13,8 +13,9 @@ ENTRIES_MAX = 4096
 
 
 def ms(duration: Duration, field: str = "") -> int:
-    """A duration as whole milliseconds. Raises InvalidField, which names `field`."""
-    return round((duration if type(duration) is float else seconds_of(duration, field)) * 1000)
+    """A duration as whole milliseconds, less than one as 1: 0 means none. Raises InvalidField, which names `field`."""
+    seconds = duration if type(duration) is float else seconds_of(duration, field)
+    return round(seconds * 1000) or int(seconds > 0)
 
 
 #: The last millisecond of the year 9999, the last one of a datetime.

@@ -186,7 +186,8 @@ def _signer(access_key: str | None, secret: str | None) -> Signer | None:
     if secret is None:
         secret = variable("secret")
         if not secret and (path := variable("secret_file")):
-            secret = trimmed(_read("secret", path))
+            secret = _read("secret", path)
+    secret = trimmed(secret)  # a file ends with a line end, whoever has read it
     if bool(name) != bool(secret):
         missing, option = ("secret", "--secret-file FILE") if name else ("access_key", "--access-key NAME")
         raise InvalidField(
