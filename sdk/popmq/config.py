@@ -61,7 +61,9 @@ CHANNEL_OPTIONS = (
 )
 
 
-def time_limit(timeout: Duration | None) -> float | None:
+def time_limit(
+    timeout: Duration | None, whose: str = "a call", otherwise: str = "the timeout of the client"
+) -> float | None:
     """The `timeout` of one call in seconds; None: the client's. Raises InvalidField, also for 0 and less."""
     if timeout is None:
         return None
@@ -69,10 +71,10 @@ def time_limit(timeout: Duration | None) -> float | None:
     if seconds > 0:
         return seconds
     raise InvalidField(
-        f"timeout is {timeout!r}: a call needs some time",
+        f"timeout is {timeout!r}: {whose} needs some time",
         code="INVALID_FIELD",
         field="timeout",
-        action="give more than 0, or leave it out for the timeout of the client",
+        action=f"give more than 0, or leave it out for {otherwise}",
     )
 
 

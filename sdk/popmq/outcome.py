@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from popmq._given.fields import text
 from popmq.duration import Duration, seconds_of
 from popmq.errors import ResultFailed
 
@@ -31,12 +32,18 @@ class Released:
     reason: str = ""
     snooze: bool = False
 
+    def __post_init__(self) -> None:
+        text(self.reason, "reason")
+
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """To the dead-letter topic."""
 
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        text(self.reason, "reason")
 
 
 Outcome = Acked | Released | Rejected
@@ -79,7 +86,7 @@ class RetryLater(Exception):
     def __init__(self, delay: Duration | None = None, reason: str = "") -> None:
         super().__init__(reason or ("in " + str(delay) if delay is not None else "after the backoff of the group"))
         self.delay = None if delay is None else _delay_s(delay)
-        self.reason = reason
+        self.reason = text(reason, "reason")
 
 
 class Snooze(Exception):
@@ -93,7 +100,7 @@ class Snooze(Exception):
     def __init__(self, delay: Duration, reason: str = "") -> None:
         super().__init__(reason or f"for {delay}")
         self.delay = _delay_s(delay)
-        self.reason = reason
+        self.reason = text(reason, "reason")
 
 
 def _delay_s(delay: Duration) -> float:

@@ -81,6 +81,7 @@ class Worker:
         self._options = options
         self._run: Run | None = None
         self._stops = 0
+        self._drain: float | None = None
 
     def on(
         self,
@@ -145,13 +146,14 @@ class Worker:
 
         `client`: used instead of the worker's own, and closed at the end. `declare`: first creates the topics and
         groups of the handlers that are not there, with default settings. A handler that names another filter than its
-        group has in the topic stops alone, with an error in the log. Raises TopicNotFound, GroupNotFound, …
+        group has in the topic stops alone, with an error in the log. If a topic or group is deleted, it drains; then it
+        raises TopicNotFound, GroupNotFound, …
         """
         try:
             async with client or self.client() as client, self.ready():
                 if declare:
                     await declare_missing(client, self.handlers)
-                self._run = Run(client, self.handlers, self.middleware)
+                self._run = Run(client, self.handlers, self.middleware, drain=self._drain)
                 if self._stops:  # by one of `started`, or by a signal meanwhile
                     self._run.stop()
                 return await self._run.work()
@@ -162,8 +164,8 @@ class Worker:
     def run(self, client: AsyncClient | None = None, drain: Duration | None = None, *, declare: bool = False) -> bool:
         """Handles messages until SIGTERM, SIGINT or SIGHUP: the first signal drains, the second one stops at once.
 
-        `drain`: how long the first one waits for what runs, before it stops at once. Returns and raises as `serve`;
-        False leaves threads running in which handlers still work. Call it in the main thread.
+        `drain`: how long the first one, or an error, waits for what runs before it stops at once. Returns and raises as
+        `serve`; False leaves threads running in which handlers still work. Call it in the main thread.
         """
         return asyncio.run(self._run_by_signals(client, seconds_or_none(drain, "drain"), declare))
 
@@ -197,7 +199,7 @@ class Worker:
             self._run.stop_now()
 
     async def _run_by_signals(self, client: AsyncClient | None, drain: float | None, declare: bool) -> bool:
-        loop = asyncio.get_running_loop()
+        loop, self._drain = asyncio.get_running_loop(), drain
 
         def stop() -> None:
             self.stop()

@@ -60,6 +60,25 @@ def test_a_database_that_cannot_be_asked_is_refused_where_it_is_given(
         popmq.Outbox(client, database)
 
 
+@pytest.mark.parametrize("scheme", ["sqlite://", "oracle://", "redis://"])
+def test_a_url_of_another_database_is_refused_with_what_may_be_given(client: popmq.Client, scheme: str) -> None:
+    with pytest.raises(ValueError, match=rf"opens no {scheme} URL: give postgresql://…, .* path of an SQLite") as error:
+        popmq.Outbox(client, f"{scheme}me:secret@host/shop.db")
+    assert "secret" not in str(error.value)
+
+
+def test_a_closed_outbox_opens_no_box(
+    outbox: popmq.Outbox, connection: sqlite3.Connection, client: popmq.Client
+) -> None:
+    with outbox(connection) as box:
+        box.send(TOPIC, "before")
+    connection.rollback()
+    outbox.close()
+    with pytest.raises(errors.ClientClosed, match="this outbox was closed"), outbox(connection):
+        pytest.fail("the box is open")
+    assert client.transactions.list().total == 0
+
+
 async def test_each_client_has_its_own_outbox(popmq_broker: Broker, client: popmq.Client, tmp_path: Path) -> None:
     asyncio_engine = pytest.importorskip("sqlalchemy.ext.asyncio").create_async_engine(
         f"sqlite+aiosqlite:///{tmp_path}/a"

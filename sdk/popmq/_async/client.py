@@ -19,7 +19,7 @@ from popmq._async.transport.wire import Wire
 from popmq._calls import pop_calls
 from popmq._calls.pop_calls import all_or_raise
 from popmq._consuming.clock import Clock, SystemClock
-from popmq._given.fields import filter_row
+from popmq._given.fields import filter_row, instance, text
 from popmq._runtime.later import Later
 from popmq._transport.connection import Transport, connection
 from popmq.config import Retry, Timeouts, time_limit
@@ -53,7 +53,8 @@ class AsyncClient(AsyncSettling, AsyncPulling, AsyncRequests, AsyncResults, Asyn
     `endpoint` (host:port): else POPMQ_ENDPOINT, else 127.0.0.1:8081. How it reaches the broker otherwise is taken from
     the environment in the same way: POPMQ_TLS, POPMQ_ACCESS_KEY, …, as docs/sdk.md lists them.
     `client_id` (≤ 128 bytes) names the client in lists of leases; by default it is made of host, process and a random
-    part. docs/sdk.md describes the other parameters. After a fork create a new client. Raises InvalidField.
+    part. docs/sdk.md describes the other parameters. After a fork create a new client. Raises InvalidField,
+    TypeError.
 
     `timeout` of a call is how long it may take, its retries included, as a duration; None: what `timeouts` has for its
     kind. A call that needs several requests has it for each.
@@ -75,11 +76,14 @@ class AsyncClient(AsyncSettling, AsyncPulling, AsyncRequests, AsyncResults, Asyn
         client_cert: str | os.PathLike[str] | None = None,
         client_key: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.client_id = client_id or f"{socket.gethostname()[:80]}-{os.getpid()}-{os.urandom(4).hex()}"
+        self.client_id = (
+            text(client_id or "", "client_id") or f"{socket.gethostname()[:80]}-{os.getpid()}-{os.urandom(4).hex()}"
+        )
         self._clock = clock or SystemClock()
         reached = connection(endpoint, tls, tls_ca, access_key, secret, transport, client_cert, client_key)
         self.endpoint = reached.endpoint
-        self._wire = Wire(reached, timeouts or Timeouts(), retry or Retry(), self.client_id)
+        limits = instance(timeouts, Timeouts, "timeouts") or Timeouts()
+        self._wire = Wire(reached, limits, instance(retry, Retry, "retry") or Retry(), self.client_id)
         self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
         self._pull_consumers: weakref.WeakSet[AsyncPullConsumer] = weakref.WeakSet()
         at_exit(self)

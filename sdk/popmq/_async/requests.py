@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from popmq._runtime.later import Later
-from popmq.duration import Duration, seconds_of
+from popmq.config import time_limit
 
 if TYPE_CHECKING:
     from popmq._async.background.replies import Replies
     from popmq._calls import requests
+    from popmq.duration import Duration
     from popmq.message import Body, Delivery, Message, SendReceipt
 else:
     requests = Later("popmq._calls.requests")
@@ -31,7 +32,8 @@ class AsyncRequests:
         Raises DeadlineExceeded if no reply came in time (the request may still be handled), RequestFailed if the
         handler rejected it, ClientClosed if this client is closed meanwhile, and what `send` raises.
         """
-        return await self._replies.request(self.send, topic, message, seconds_of(timeout, "timeout"))
+        limit = time_limit(timeout, otherwise=f"{requests.TIMEOUT_S:g} s") or requests.TIMEOUT_S
+        return await self._replies.request(self.send, topic, message, limit)
 
     async def reply(
         self, delivery: Delivery, message: Message | Body, *, timeout: Duration | None = None

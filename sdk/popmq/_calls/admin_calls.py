@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, cast
 
-from popmq._given.fields import moment_ms, ms
+from popmq._given.fields import instance, moment_ms, ms
 from popmq._runtime.later import Later
 from popmq._transport.call import Call, Pages
 from popmq.duration import Duration, seconds_of
@@ -63,8 +63,8 @@ def create_topic(
         # What is left out stays unset: an engine that has no retention or quotas of topics serves it.
         retention=None
         if retention is None
-        else _retention_row(checking.instance(retention, Retention, "retention") or Retention()),
-        quota=None if quota is None else _quota_row(checking.instance(quota, Quota, "quota") or Quota()),
+        else _retention_row(instance(retention, Retention, "retention") or Retention()),
+        quota=None if quota is None else _quota_row(instance(quota, Quota, "quota") or Quota()),
         unique_ids_ms=ms(unique_ids, "unique_ids"),
         lite=_lite_row(lite),
         permission=enum_of(pb.Permission, permission, "topic.permission"),
@@ -89,8 +89,8 @@ def update_topic(
         queues=_queues(queues),
         retention=None
         if retention is None
-        else _retention_row(checking.instance(retention, Retention, "retention") or Retention()),
-        quota=None if quota is None else _quota_row(checking.instance(quota, Quota, "quota") or Quota()),
+        else _retention_row(instance(retention, Retention, "retention") or Retention()),
+        quota=None if quota is None else _quota_row(instance(quota, Quota, "quota") or Quota()),
         unique_ids_ms=None if unique_ids is None else ms(unique_ids, "unique_ids"),
         lite=_lite_row(lite),
         permission=None if permission is None else enum_of(pb.Permission, permission, "topic.permission"),
@@ -145,7 +145,7 @@ def _retention_row(retention: Retention) -> pb.Retention:
 
 
 def _lite_row(lite: LiteTopics | None) -> pb.LiteTopics | None:
-    if (lite := checking.instance(lite, LiteTopics, "lite")) is None:
+    if (lite := instance(lite, LiteTopics, "lite")) is None:
         return None
     checking.from_one("lite.", topics_max=lite.topics_max, ttl=lite.ttl)
     return checking.built(pb.LiteTopics, "lite.", topics_max=lite.topics_max, ttl_ms=ms(lite.ttl))
@@ -303,7 +303,7 @@ def _group_row(group: Group) -> pb.Group:
         dead_letter_expired=group.dead_letter_expired,
         snoozes_max=None if group.snoozes_max in (0, _DEFAULT.snoozes_max) else group.snoozes_max,
         results_keep_ms=ms(group.results_keep),
-        fair_keys=_fair_keys_row(group.fair_keys) if group.fair_keys else None,
+        fair_keys=_fair_keys_row(group.fair_keys),
     )
 
 
@@ -330,7 +330,9 @@ def _read_group(row: pb.Group) -> Group:
     )
 
 
-def _fair_keys_row(fair: FairKeys) -> pb.FairKeys:
+def _fair_keys_row(given: FairKeys | None) -> pb.FairKeys | None:
+    if (fair := instance(given or None, FairKeys, "fair_keys")) is None:
+        return None
     if bool(fair.property) == fair.message_key:
         raise InvalidField(
             "fair keys have a property or message_key=True",

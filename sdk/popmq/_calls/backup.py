@@ -14,6 +14,8 @@ class Backup:
     """Takes the responses of one Backup call."""
 
     def __init__(self, write: Callable[[bytes], object], progress: Progress | None) -> None:
+        if not callable(write):
+            raise TypeError(f"write is {write!r:.80}: give a function that takes bytes, such as open(path, 'wb').write")
         self._write = write
         self._progress = progress
         self._digest = hashlib.sha256()

@@ -17,7 +17,9 @@ from popmq.outcome import Outcome
 REPLY_TO, CORRELATION_ID, ERROR = "popmq_reply_to", "popmq_correlation_id", "popmq_error"
 #: The LITE topic of replies, and the group that reads it.
 REPLIES = "popmq-replies"
-#: A lite topic whose client is gone is removed after this many seconds.
+#: Seconds for which `request` waits if its caller does not say.
+TIMEOUT_S = 30.0
+#: Seconds after which a reply that no client has taken is dropped, and an idle lite topic is removed.
 REPLY_TTL_S = 3600.0
 #: Seconds of one pop of replies.
 WAIT_S = 20.0

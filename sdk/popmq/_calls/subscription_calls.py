@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from popmq._calls.admin_calls import enum_of, given_start, read_subscription, same_names
+from popmq._given import checking
 from popmq._given.fields import filter_row, moment_ms
 from popmq._transport.call import Call, paged
 from popmq.errors import InvalidField
@@ -69,7 +70,7 @@ def query_offsets(topic: str, group: str, at: datetime | float | None) -> Call[l
 def reset_offsets(topic: str, group: str, to: Place | Mapping[int, int]) -> Call[dict[int, int]]:
     """Moves a group to a position: of all queues, or of those that are named. A bare number could be any of these."""
     if isinstance(to, Mapping):
-        request = pb.ResetOffsetsRequest(topic=topic, group=group, offsets=to)
+        request = checking.built(pb.ResetOffsetsRequest, "", topic=topic, group=group, offsets=to)
     elif isinstance(to, str | datetime):
         request = pb.ResetOffsetsRequest(topic=topic, group=group, to=given_start(to))
     else:

@@ -19,6 +19,13 @@ _WANTED = {
     FieldDescriptor.CPPTYPE_MESSAGE: "what its documentation says",
     FieldDescriptor.CPPTYPE_DOUBLE: "a number",
 }
+#: The numbers that a field can carry; which of them it may have, the broker says.
+_BOUNDS = {
+    FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
+    FieldDescriptor.CPPTYPE_UINT32: (0, 2**32 - 1),
+    FieldDescriptor.CPPTYPE_INT64: (-(2**63), 2**63 - 1),
+    FieldDescriptor.CPPTYPE_UINT64: (0, 2**64 - 1),
+}
 
 
 def built(kind: type[T], where: str, /, **fields: Any) -> T:
@@ -39,16 +46,26 @@ def named(error: TypeError | ValueError, kind: Any, where: str, fields: dict[str
                 return TypeError(
                     f"{where}{name} is {value!r:.80}, of type {type(value).__name__}: give {_wanted(kind, name)}"
                 )
-            return ValueError(f"{where}{name} is {value!r:.80}: {refused}")
+            if _is_map(kind, name):  # pairs, of which protobuf names none
+                return TypeError(f"{where}{name} is {value!r:.80}: give {_wanted(kind, name)}")
+            bounds = _BOUNDS.get(kind.DESCRIPTOR.fields_by_name[name].cpp_type)
+            why = f"give {_wanted(kind, name)} from {bounds[0]} to {bounds[1]}" if bounds else str(refused)
+            return ValueError(f"{where}{name} is {value!r:.80}: {why}")
     return error
 
 
 def _wanted(kind: Any, name: str) -> str:
     field = kind.DESCRIPTOR.fields_by_name[name]
-    if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        return "a dict of str to str"
+    if _is_map(kind, name):
+        types = [_WANTED.get(each.cpp_type, "an int").split()[1] for each in field.message_type.fields]
+        return "a dict of {} to {}".format(*types)
     one = _WANTED.get(field.cpp_type, "an int")
     return f"a list, each {one}" if field.is_repeated else one
+
+
+def _is_map(kind: Any, name: str) -> bool:
+    made = kind.DESCRIPTOR.fields_by_name[name].message_type
+    return made is not None and bool(made.GetOptions().map_entry)
 
 
 def listed_texts(values: Sequence[str], field: str) -> Sequence[str]:
@@ -56,13 +73,6 @@ def listed_texts(values: Sequence[str], field: str) -> Sequence[str]:
     if isinstance(values, (str, bytes)):
         raise TypeError(f"{field} is {values!r:.80}: give a list of texts, such as [{values!r:.80}]")
     return values
-
-
-def instance(value: Any, kind: type[T], field: str) -> T | None:
-    """`value` if it is None or of this class. Raises TypeError."""
-    if value is not None and not isinstance(value, kind):
-        raise TypeError(f"{field} is {value!r:.80}: give a popmq.{kind.__name__}")
-    return value
 
 
 def from_one(field: str, **values: float | None) -> None:

@@ -1,20 +1,40 @@
-"""Fields of requests as the contract has them: times, filters, and how many entries there may be."""
+"""Fields of requests as the contract has them: times, filters, and how many entries there may be; checks of what a
+caller gave for which protobuf makes none.
+"""
 
 import math
 from datetime import datetime
 from numbers import Integral, Real
+from typing import Any, TypeVar
 
 from popmq.duration import Duration, seconds_of
 from popmq.errors import InvalidField
 from popmq_proto.v1 import popmq_pb2 as pb
 
+T = TypeVar("T")
+
 #: The contract's limit of entries in one request.
 ENTRIES_MAX = 4096
 
 
+def text(value: Any, field: str) -> str:
+    """`value`. Raises TypeError for what is no text."""
+    if not isinstance(value, str):
+        raise TypeError(f"{field} is {value!r:.80}, of type {type(value).__name__}: give a str")
+    return value
+
+
+def instance(value: Any, kind: type[T], field: str) -> T | None:
+    """`value` if it is None or of this class. Raises TypeError."""
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{field} is {value!r:.80}: give a popmq.{kind.__name__}")
+    return value
+
+
 def ms(duration: Duration, field: str = "") -> int:
-    """A duration as whole milliseconds. Raises InvalidField, which names `field`."""
-    return round((duration if type(duration) is float else seconds_of(duration, field)) * 1000)
+    """A duration as whole milliseconds, less than one as 1: 0 means none. Raises InvalidField, which names `field`."""
+    seconds = duration if type(duration) is float else seconds_of(duration, field)
+    return round(seconds * 1000) or int(seconds > 0)
 
 
 #: The last millisecond of the year 9999, the last one of a datetime.
@@ -40,11 +60,11 @@ def moment_ms(moment: datetime | float) -> int:
 
 
 def filter_row(tag: str | None, sql: str | None) -> pb.Filter | None:
-    """A filter of the contract; None when neither is given. Raises InvalidField for both."""
+    """A filter of the contract; None when neither is given. Raises InvalidField for both, TypeError."""
     if tag is not None and sql is not None:
         raise InvalidField(
             "tag and sql are both given", code="INVALID_FIELD", field="filter", action="filter by one of them"
         )
     if sql is not None:
-        return pb.Filter(sql92=sql)
-    return None if tag is None else pb.Filter(tag=tag)
+        return pb.Filter(sql92=text(sql, "sql"))
+    return None if tag is None else pb.Filter(tag=text(tag, "tag"))

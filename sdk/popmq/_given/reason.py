@@ -3,6 +3,8 @@
 import traceback
 from types import TracebackType
 
+from popmq._given.fields import text
+
 #: What the broker stores of a reason.
 REASON_BYTES_MAX = 4096
 #: Of these, what the exception's own text may take; the rest is for the last lines of its traceback.
@@ -10,8 +12,8 @@ EXCEPTION_BYTES_MAX = 1024
 
 
 def clip(reason: str) -> str:
-    """The first 4 KiB of a reason as UTF-8, cut between characters."""
-    return reason.encode(errors="replace")[:REASON_BYTES_MAX].decode(errors="ignore")
+    """The first 4 KiB of a reason as UTF-8, cut between characters. Raises TypeError for what is no text."""
+    return text(reason, "reason").encode(errors="replace")[:REASON_BYTES_MAX].decode(errors="ignore")
 
 
 def reason_of(error: BaseException) -> str:

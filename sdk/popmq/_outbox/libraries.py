@@ -22,6 +22,7 @@ LIBRARIES = (
 ASYNC = re.compile(r"sqlalchemy\.ext\.asyncio|asyncpg|aiosqlite|aiomysql|psycopg\.(\w+\.)*Async")
 _URL = re.compile(r"postgres(?:ql)?(?:\+\w+)?://")
 _MYSQL_URL = re.compile(r"(?:mysql|mariadb)(?:\+\w+)?://")
+_ANY_URL = re.compile(r"[A-Za-z][\w+.-]*://")
 
 
 def library_of(given: object, is_async: bool) -> str:
@@ -99,10 +100,18 @@ def leaves_marker(place: str) -> bool:
 
 
 def path_of(database: object) -> str:
-    """The path of an SQLite database; "" for what is none. Raises ValueError for one that only one process can see."""
+    """The path of an SQLite database; "" for what is none.
+
+    Raises ValueError for one that only one process can see, and for the URL of another database.
+    """
     path = os.fspath(database) if isinstance(database, (str, os.PathLike)) else ""
     if path == ":memory:" or (isinstance(database, str) and not path):
         raise ValueError("this database ends with its process: an outbox needs one that others can ask, in a file")
+    if isinstance(database, str) and (scheme := _ANY_URL.match(database)):  # the rest may have a password
+        raise ValueError(
+            f"an outbox opens no {scheme[0]} URL: give postgresql://…, mysql://… or mariadb://…, the path of an SQLite "
+            "file, an engine of SQLAlchemy, or a function that returns a new connection"
+        )
     return str(path)
 
 

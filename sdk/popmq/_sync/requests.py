@@ -6,11 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from popmq._runtime.later import Later
-from popmq.duration import Duration, seconds_of
+from popmq.config import time_limit
 
 if TYPE_CHECKING:
     from popmq._calls import requests
     from popmq._sync.background.replies import Replies
+    from popmq.duration import Duration
     from popmq.message import Body, Delivery, Message, SendReceipt
 else:
     requests = Later("popmq._calls.requests")
@@ -32,7 +33,8 @@ class Requests:
         Raises DeadlineExceeded if no reply came in time (the request may still be handled), RequestFailed if the
         handler rejected it, ClientClosed if this client is closed meanwhile, and what `send` raises.
         """
-        return self._replies.request(self.send, topic, message, seconds_of(timeout, "timeout"))
+        limit = time_limit(timeout, otherwise=f"{requests.TIMEOUT_S:g} s") or requests.TIMEOUT_S
+        return self._replies.request(self.send, topic, message, limit)
 
     def reply(self, delivery: Delivery, message: Message | Body, *, timeout: Duration | None = None) -> SendReceipt:
         """Replies to a delivery that was sent by `request`; returns when the reply is on the broker's disk.

@@ -113,13 +113,16 @@ def paged(rows: str, size: str, most: int) -> Pages | None:
 
 
 def error_of(info: pb.ErrorInfo) -> PopMQError:
-    """The exception for an error of the broker. A code of a newer broker becomes a plain PopMQError."""
+    """The exception for an error of the broker. A code of a newer broker becomes a plain PopMQError.
+
+    An action may name the field that says when to try again: who reads the text sees the time.
+    """
     name = pb.Code.Name(info.code) if info.code in pb.Code.values() else f"CODE_{info.code}"
     return BY_CODE.get(name, PopMQError)(
         info.message or name,
         code=name,
         field=info.field,
-        action=info.action,
+        action=info.action.replace("retry_after_ms", f"{info.retry_after_ms} ms"),
         retryable=info.retryable,
         retry_after=info.retry_after_ms / 1000,
     )

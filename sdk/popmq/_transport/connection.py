@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
+from popmq._given.fields import text
 from popmq.config import DEFAULT_ENDPOINT, switch, trimmed, variable
 from popmq.errors import InvalidField
 from popmq_http2.client.target import target, tls_context
@@ -148,6 +149,8 @@ def connection(
         variable("client_cert") if client_cert is None else client_cert,
         variable("client_key") if client_key is None else client_key,
     )
+    if not isinstance(tls, bool | None):
+        raise TypeError(f"tls is {tls!r:.80}, of type {type(tls).__name__}: give True or False")
     with_tls = (switch("tls") if tls is None else tls) or ca is not None or shown is not None
     return Connection(endpoint, chosen, with_tls, ca, _signer(access_key, secret), shown)
 
@@ -182,11 +185,12 @@ def _transport(given: str | None) -> Transport:
 
 def _signer(access_key: str | None, secret: str | None) -> Signer | None:
     """None without a key. What is given counts before the environment."""
-    name = variable("access_key") if access_key is None else access_key
+    name = variable("access_key") if access_key is None else text(access_key, "access_key")
     if secret is None:
         secret = variable("secret")
         if not secret and (path := variable("secret_file")):
-            secret = trimmed(_read("secret", path))
+            secret = _read("secret", path)
+    secret = trimmed(text(secret, "secret"))  # a file ends with a line end, whoever has read it
     if bool(name) != bool(secret):
         missing, option = ("secret", "--secret-file FILE") if name else ("access_key", "--access-key NAME")
         raise InvalidField(

@@ -62,7 +62,7 @@ def handler_of(
     if any(check(each) for check in _GENERATORS for each in (function, called)):
         raise TypeError(f"{name} is a generator function: a call would run none of it; take the `yield` out of it")
     is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
-    arguments, limit = arguments_of(function, name, convert), time_limit(timeout)
+    arguments, limit = arguments_of(function, name, convert), time_limit(timeout, "a handler", "no limit")
     return Handler(name, function, topic, group, concurrency, arguments, is_coroutine, options, limit, convert)
 
 

@@ -90,8 +90,10 @@ class Run:
         handlers: Sequence[Handler],
         middleware: Sequence[Hooks],
         until_idle: float | None = None,
+        drain: float | None = None,
     ) -> None:
         self._client = client
+        self._drain = drain
         self._handlers = handlers
         self._middleware = middleware
         self._loop = asyncio.get_running_loop()
@@ -109,7 +111,7 @@ class Run:
     async def work(self) -> bool:
         """Handles messages until `stop`. False: `stop_now` ended it before what ran was finished.
 
-        Raises the error of a consumer, such as GroupNotFound; the others are ended as by `stop_now`.
+        Raises the error of a consumer, such as GroupNotFound, after the others have drained, for `drain` at most.
         """
         for handler, consumer in zip(self._handlers, self._consumers, strict=True):
             log.info("%s handles %s for %s, %d at a time", *_about(handler))
@@ -120,16 +122,32 @@ class Run:
                 self._tasks.append(asyncio.create_task(self._slot(handler, consumer, pace, name), name=name))
         try:
             await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
+            if error := self._error():
+                self._drain_after(error)
+            await asyncio.wait(self._tasks)
         finally:
             self._cancel()  # those that are done are not affected
             await asyncio.wait(self._tasks)
-        for task in self._tasks:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
+        if error := self._error():
+            raise error
         return not self._stopped_now
+
+    def _error(self) -> BaseException | None:
+        """Of the first task that has one."""
+        ended = [task for task in self._tasks if task.done() and not task.cancelled()]
+        return next(filter(None, (task.exception() for task in ended)), None)
+
+    def _drain_after(self, error: BaseException) -> None:
+        """Lets the other handlers finish what they run: it is not of the topic or group that is gone."""
+        log.error("draining, since a handler cannot go on: %s", error)
+        self.stop()
+        if self._drain is not None:
+            self._loop.call_later(self._drain, self.stop_now)
 
     def unready(self) -> str:
         """Why not every handler is at work, as a sentence; "" if all are."""
+        if self._draining.is_set():
+            return "draining"
         for handler in self._handlers:
             if id(handler) in self._filtered_out:
                 return f"{handler.name} has stopped: the group {handler.group} has another filter in {handler.topic}"

@@ -126,6 +126,13 @@ async def test_calls_take_any_duration(client: Any, form: str) -> None:
         await call(client, FORMS[form](1.0))
 
 
+@pytest.mark.capability("ttl")
+async def test_less_than_a_millisecond_is_not_nothing(client: Any) -> None:
+    await client.send(TOPIC, popmq.Message("x", ttl=0.0004))
+    (delivery,) = (await client.messages.browse(TOPIC)).deliveries
+    assert delivery.ttl == 0.001
+
+
 async def test_one_call_gives_up_after_its_own_timeout(connect: Connect) -> None:
     with LossyWire("127.0.0.1:1") as nowhere:
         gone = nowhere.endpoint

@@ -98,6 +98,8 @@ async def test_the_environment_names_the_key_and_arguments_count_before_it(
     (tmp_path / "secret").write_text(secret_of("nothing") + "\n")
     monkeypatch.setenv("POPMQ_SECRET_FILE", str(tmp_path / "secret"))
     assert await connect(broker.endpoint).topics.list() == []
+    read = (tmp_path / "secret").read_text()
+    assert await connect(broker.endpoint, secret=read).topics.list() == [], "with the line end of its file"
 
 
 async def test_a_tls_port_without_tls_and_a_plain_port_with_it_are_named(

@@ -175,3 +175,18 @@ async def test_a_second_settling_is_reported_as_one(client: Any, guard: Any, cap
     await client.close()
     assert "came too late and changes nothing" in caplog.text
     assert "comes back" not in caplog.text
+
+
+@pytest.mark.parametrize("gone", ["topics", "groups"])
+async def test_an_outcome_of_a_deleted_topic_or_group_promises_no_delivery(
+    client: Any, guard: Any, caplog: pytest.LogCaptureFixture, gone: str
+) -> None:
+    await client.send(TOPIC, "x")
+    (delivery,) = await client.pop(TOPIC, GROUP)
+    async with guard(delivery):
+        await getattr(client, gone).delete({"topics": TOPIC, "groups": GROUP}[gone])
+        delivery.ack()
+    await client.close()
+    said = {"topics": "or its topic was deleted or purged", "groups": "its message is gone: there is no group"}
+    assert said[gone] in caplog.text
+    assert "comes back" not in caplog.text

@@ -172,6 +172,50 @@ TYPES: dict[str, Case] = {
         TypeError,
         r"group\.max_attempts is '3', of type str: give an int",
     ),
+    "a tag of a pop": (lambda client: client.pop(TOPIC, GROUP, tag=5), TypeError, "tag is 5, of type int: give a str"),
+    "a filter of a consumer": (
+        lambda client: client.consume(TOPIC, GROUP, sql=5),
+        TypeError,
+        "sql is 5, of type int: give a str",
+    ),
+    "a reason": (
+        lambda client: client.release("handle", group=GROUP, reason=5),
+        TypeError,
+        "reason is 5, of type int: give a str",
+    ),
+    "no reason": (lambda client: client.reject("handle", None, group=GROUP), TypeError, "reason is None"),
+    "fair keys": (
+        lambda client: client.groups.create("g", fair_keys="tenant"),
+        TypeError,
+        r"fair_keys is 'tenant': give a popmq\.FairKeys",
+    ),
+    "changed fair keys": (lambda client: client.groups.update(GROUP, fair_keys=True), TypeError, "fair_keys is True"),
+    "a large priority": (
+        lambda client: client.send(TOPIC, popmq.Message("x", priority=10**12)),
+        ValueError,
+        r"messages\[0\]\.priority is 1000000000000: give an int from -2147483648 to 2147483647",
+    ),
+    "a queue": (
+        lambda client: client.pop(TOPIC, GROUP, queues=[-1]),
+        ValueError,
+        r"queues is \[-1\]: give a list, each an int from 0 to 4294967295",
+    ),
+    "a rate": (
+        lambda client: client.topics.create("t", quota=popmq.Quota(-1)),
+        ValueError,
+        r"quota\.send_messages_per_s is -1: give an int from 0 to",
+    ),
+    "a list of properties": (
+        lambda client: client.send(TOPIC, popmq.Message("x", properties=["a"])),  # type: ignore[arg-type]
+        TypeError,
+        r"messages\[0\]\.properties is \['a'\]: give a dict of str to str",
+    ),
+    "offsets": (
+        lambda client: client.offsets.reset(TOPIC, GROUP, {"0": 1}),
+        TypeError,
+        "offsets is {'0': 1}, of type dict: give a dict of int to int",
+    ),
+    "a backup": (lambda client: client.broker.backup("/path"), TypeError, "write is '/path': give a function"),
     "a zone": (
         lambda client: client.schedules.create("s", "@daily", TOPIC, "x", tz=5),
         TypeError,
@@ -283,3 +327,40 @@ def test_an_endpoint_that_is_not_a_host_and_a_port_is_refused(endpoint: str, tra
 def test_an_endpoint_that_is_no_text_is_refused(made: Any) -> None:
     with pytest.raises(TypeError, match="the endpoint is 8081, of type int: give a str, host:port"):
         made(8081)
+
+
+@pytest.mark.parametrize("made", [popmq.Client, popmq.AsyncClient])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"timeouts": {"send": 5}}, r"timeouts is {'send': 5}: give a popmq\.Timeouts"),
+        ({"retry": 5}, r"retry is 5: give a popmq\.Retry"),
+        ({"client_id": 5}, "client_id is 5, of type int: give a str"),
+        ({"tls": "no"}, "tls is 'no', of type str: give True or False"),
+        ({"access_key": "me", "secret": 5}, "secret is 5, of type int"),
+        ({"access_key": 5, "secret": "x"}, "access_key is 5, of type int"),
+    ],
+)
+def test_an_option_of_a_client_is_refused_where_it_is_given(made: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        made("127.0.0.1:8081", **options)
+
+
+@pytest.mark.parametrize("kind", [popmq.RetryLater, popmq.Snooze])
+def test_a_reason_that_is_no_text_is_refused_where_it_is_raised(kind: Any) -> None:
+    with pytest.raises(TypeError, match="reason is 5, of type int: give a str"):
+        raise kind(1, reason=5)
+
+
+async def test_a_delivery_is_settled_by_its_block_when_a_wrong_outcome_was_refused_in_it(
+    client: Any, guard: Any
+) -> None:
+    await client.send(TOPIC, "x")
+    (delivery,) = await client.pop(TOPIC, GROUP)
+    async with guard(delivery):
+        with pytest.raises(TypeError, match="reason is 5"):
+            delivery.release(reason=5)
+        with pytest.raises(TypeError, match="reason is None"):
+            delivery.reject(None)
+    (row,) = (await client.broker.stats(TOPIC)).groups
+    assert (row.acked, row.in_flight) == (1, 0)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +77,35 @@ async def test_a_request_without_a_reply_times_out_and_a_late_reply_is_dropped(
         await client.reply(await next_of(client), "now")
         assert (await asked).text() == "now"
     assert "a reply came after its request had ended" in caplog.text
+
+
+async def test_replies_to_a_client_that_has_gone_are_dropped_while_others_ask(
+    client: Any, connect: Connect, advance: Callable[[float], Awaitable[None]]
+) -> None:
+    gone = connect()
+    with pytest.raises(errors.DeadlineExceeded):
+        await gone.request(ASK, "late", timeout=0.01)
+    await gone.close()
+    late = await next_of(client)
+    await client.reply(late, "too late")
+    await client.ack(late)
+    for _ in range(6):
+        await advance(3600)
+        asked = asyncio.ensure_future(client.request(ASK, "in time"))
+        delivery = await next_of(client)
+        await client.reply(delivery, "now")
+        await client.ack(delivery)
+        await asked
+    stats = await client.broker.stats("popmq-replies")
+    assert stats.groups[0].ready == 0
+    assert stats.topics[0].lite_topics == 1, "that of the client which still asks"
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "0s"])
+async def test_a_request_without_time_is_refused_and_not_stored(client: Any, timeout: Any) -> None:
+    with pytest.raises(errors.InvalidField, match=r"timeout is .*: a call needs some time .*leave it out for 30 s"):
+        await client.request(ASK, "?", timeout=timeout)
+    assert (await client.broker.stats(ASK)).topics[0].messages == 0
 
 
 async def test_a_request_that_became_a_dead_letter_fails_at_once(client: Any) -> None:

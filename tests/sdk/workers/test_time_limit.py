@@ -128,7 +128,7 @@ def test_a_handler_that_ends_in_time_is_acked_and_its_own_timeout_is_its_error(p
 
 @pytest.mark.parametrize("wrong", [0, -1, "0s"])
 def test_a_limit_is_more_than_nothing(wrong: Any) -> None:
-    with pytest.raises(InvalidField):
+    with pytest.raises(InvalidField, match=r"a handler needs some time .*leave it out for no limit"):
         popmq.Worker().on("orders", group="billing", timeout=wrong)(lambda delivery: None)
 
 

@@ -121,3 +121,37 @@ async def test_slow_handlers_hold_no_message_ahead(popmq_broker: Broker) -> None
     worker.stop()
     worker.stop()
     await serving
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["itself", "the drain", "a second stop"])
+async def test_a_deleted_topic_drains_the_handlers_of_others_before_the_worker_ends(
+    popmq_broker: Broker, end: str
+) -> None:
+    worker, begun, going_on = popmq.Worker(popmq_broker.endpoint), asyncio.Event(), asyncio.Event()
+    worker.on("mails", group="mailer")(lambda delivery: None)
+
+    @worker.on("orders", group="billing", concurrency=1)
+    async def slow(delivery: popmq.Delivery) -> None:
+        begun.set()
+        await going_on.wait()
+
+    client = await asyncio.to_thread(sent_to, popmq_broker, worker, *"ab")
+    worker._drain = 0.0 if end == "the drain" else None
+    serving = asyncio.create_task(worker.serve())
+    await begun.wait()
+    await asyncio.to_thread(client.topics.delete, "mails")
+    if end != "the drain":
+        while worker.unready() != "draining":  # noqa: ASYNC110 - a worker has no event to wait for
+            await asyncio.sleep(0.01)
+        worker.stop()  # as the supervisor says to all, when one process has ended
+    if end == "a second stop":
+        worker.stop()
+    elif end == "itself":
+        assert not serving.done()
+        going_on.set()
+    with pytest.raises(errors.TopicNotFound, match="mails"):
+        await serving
+    (row,) = (await asyncio.to_thread(client.broker.stats, "orders")).groups
+    assert (row.acked, row.in_flight, row.ready + row.retry) == ((1, 0, 1) if end == "itself" else (0, 0, 2))
+    assert {each.attempt for each in await asyncio.to_thread(client.pop, "orders", "billing")} == {1}

@@ -3,7 +3,8 @@
     request ──▶ topic ──▶ consumer ──▶ reply ──▶ popmq-replies/CLIENT ──▶ the waiting call, by correlation id
 
 A background worker pops the client's lite topic while a request waits. Replies are stored like all messages, so they
-survive a restart of the broker. The lite topic is removed when it was idle for an hour.
+survive a restart of the broker. Replies that no client has taken are dropped after an hour, so that the lite
+topic of a client that is gone becomes idle; it is removed when it was idle for an hour.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from popmq._calls.requests import ACKED, CORRELATION_ID, REPLIES, REPLY_TTL_S, W
 from popmq._transport.call_retries import Stopped
 from popmq.errors import AlreadyExists, ClientClosed, PermissionDenied, TryLater
 from popmq.message import Body, Delivery, Message
-from popmq.topic import Group, LiteTopics
+from popmq.topic import Group, LiteTopics, Retention
 from popmq_http2.elapsed import monotonic
 
 log = logging.getLogger("popmq.client")
@@ -83,8 +84,8 @@ class Replies:
         """Makes the topic and the group, once. Without the right to, they have to be there."""
         if self._made:
             return
-        lite = LiteTopics(ttl=REPLY_TTL_S)
-        topic = admin_calls.create_topic(REPLIES, None, "LITE", None, None, 0.0, lite, "READ_WRITE")
+        lite, kept = LiteTopics(ttl=REPLY_TTL_S), Retention(keep=REPLY_TTL_S, by_age=True)
+        topic = admin_calls.create_topic(REPLIES, None, "LITE", kept, None, 0.0, lite, "READ_WRITE")
         with contextlib.suppress(AlreadyExists, PermissionDenied):
             await self._wire.run(topic, timeout=_left(until))
         with contextlib.suppress(AlreadyExists, PermissionDenied):

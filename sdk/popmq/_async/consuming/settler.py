@@ -22,7 +22,7 @@ from popmq._consuming.leased_batches import Batch, ordered
 from popmq._given.fields import ENTRIES_MAX
 from popmq._runtime import forks
 from popmq._transport.call import Call
-from popmq.errors import ClientClosed, HandleLapsed, LeaseLost, PopMQError
+from popmq.errors import ClientClosed, HandleLapsed, LeaseLost, NotFound, PopMQError
 from popmq.message import Delivery, Send
 from popmq.outcome import UNREAD, Acked, Outcome, Released
 
@@ -232,10 +232,12 @@ class Settler(BackgroundSender):
             elif isinstance(error, HandleLapsed):
                 log.log(
                     logging.INFO if self._cut_off else logging.WARNING,  # most likely the step before settled it
-                    "an outcome of group %s came too late and changes nothing: its delivery was settled before, or its "
-                    "lease expired and the message will be delivered again",
+                    "an outcome of group %s came too late and changes nothing: its delivery was settled before, its "
+                    "lease expired and the message will be delivered again, or its topic was deleted or purged",
                     group,
                 )
+            elif isinstance(error, NotFound):
+                log.warning("an outcome of group %s changes nothing, its message is gone: %s", group, error)
             elif error is not None:
                 log.warning("the broker refused an outcome of group %s, its message comes back: %s", group, error)
 

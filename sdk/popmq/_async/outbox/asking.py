@@ -25,8 +25,8 @@ class Asking:
         self._prepared = self._closed = False
 
     async def prepare(self) -> None:
-        """Connects, and makes what boxes need. Raises what the library raises."""
-        if not self._prepared:
+        """Connects, and makes what boxes need. Raises ClientClosed; what the library raises."""
+        if self._closed or not self._prepared:
             await self._run(lambda kind: kind.prepare())
             self._prepared = True
 
