@@ -94,7 +94,10 @@ invalid = functools.partial(Refused, "INVALID_FIELD")
 
 def topic_not_found(name: str, field: str = "topic") -> Refused:
     """The action is the command that creates the topic, if a user can create it."""
-    return Refused("TOPIC_NOT_FOUND", f"there is no topic {name!r}", field=field, action=_topic_command(name))
+    why = f"there is no topic {name!r}"
+    if name.startswith("%DLQ%"):
+        why += ", which comes with its group, and if it is deleted with the group's next dead letter"
+    return Refused("TOPIC_NOT_FOUND", why, field=field, action=_topic_command(name))
 
 
 def schedule_not_found(name: str, field: str = "name") -> Refused:
@@ -131,8 +134,7 @@ def message_not_there(topic: str, queue: int, offset: int) -> Refused:
 def _topic_command(name: str) -> str:
     """How a topic of this name is created. The prefixes and the name are those of values/message.py."""
     if name.startswith("%DLQ%"):
-        made = _create("group", name.removeprefix("%DLQ%"))  # a dead-letter topic is created with its group
-        return f"{made}; if it was deleted, and the group is there, it comes back with the group's next dead letter"
+        return _create("group", name.removeprefix("%DLQ%"))  # a dead-letter topic is created with its group
     if name.startswith("%RESULT%"):
         group = shlex.quote(name.removeprefix("%RESULT%"))
         return f"let the group keep results: popmq group update {group} --results-keep 1h"
