@@ -147,7 +147,6 @@ def test_a_group_that_keeps_results_shows_them(site: Site, operator: Browser) ->
     assert site.client.groups.get("adder").results_keep == 7200.0
     page = operator.get("/group?name=adder")
     assert "Results kept" in page.plain
-    site.client.send("orders", popmq.Message("x", message_id="m1"))
     rows = site.client.pop("orders", "adder", max_messages=32)
     site.client.ack(rows, results=[popmq.Result("A")] * len(rows))
     assert "%RESULT%adder" in operator.get("/topic?name=%25RESULT%25adder").plain
