@@ -135,8 +135,8 @@ def test_a_record_whose_sync_failed_is_not_found_unless_the_disk_takes_no_write_
         assert made.unsure is not takes
         found = before if takes else [*before, b"two"]
         assert journal.read(tmp_path) == (Records(OURS, 7, found, damaged=False) if found else None)
-    made.begin(b"", 0)
-    assert not made.unsure
+    made.begin(OURS, 7)
+    assert made.unsure, "another transaction on the same commit voids nothing"
     made.close()
 
 

@@ -196,6 +196,13 @@ async def test_the_first_batch_after_a_fold_runs_on_the_thread_that_will_fold(en
     assert await engine.here(sending("b")) == [True]
 
 
+async def test_after_a_fold_a_start_finds_no_record_of_a_batch_that_failed(engine: Engine) -> None:
+    await engine.here(sending("a"))
+    engine.journal().unsure = True
+    await asyncio.to_thread(engine.clock.advance, SECOND)
+    assert not engine.journal().unsure
+
+
 async def test_after_a_slow_batch_the_loop_waits_for_no_disk_for_a_while(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,14 +66,13 @@ class Journal:
             raise fault_of(error) from error
         #: Seconds of the last sync of a record.
         self.sync_s = 0.0
-        #: Whether a start may find a record that is not synced, since it could not be voided.
+        #: Whether a start may find a record that is not synced, since it could not be voided; until LMDB's next commit.
         self.unsure = False
         self.begin(b"", 0)
 
     def begin(self, identity: bytes, commit: int) -> None:
         """Voids all records: the next one builds on `commit`."""
         self._head = identity, commit
-        self.unsure = False
         self.bytes = self.records = self._crc = 0
         #: Bytes of changes for which a further record has room.
         self.left = JOURNAL_BYTES - _HEAD.size

@@ -215,6 +215,7 @@ class Folding:
         self._sync_meta()
         if self.journal is not None:
             self.journal.begin(b"", 0)
+            self.journal.unsure = False
 
     def _expect_here(self) -> None:
         """Raises Elsewhere unless this thread began the open transaction."""
