@@ -19,7 +19,7 @@ from popmq_server.process.console_process import ConsoleProcess, arguments, refu
 from popmq_server.process.interpreter import SLOW, optimized
 from popmq_server.process.running import EXIT_IO, run, settle
 from popmq_server.process.supervision import Supervisor
-from popmq_server.settings import Settings, parse
+from popmq_server.settings import Settings, misspelt, parse
 
 if TYPE_CHECKING:
     from popmq_server.process.serving import Serving
@@ -37,6 +37,8 @@ def main(argv: list[str] | None = None) -> int:
     settings = parse(argv)
     logs.start(settings.options.log_level, settings.options.log_format)
     log.info("settings: %s", settings)
+    for doubt in misspelt(os.environ):
+        log.warning("%s", doubt)
     try:
         return run(_serve(argv, settings), settings.options.log_format)
     finally:

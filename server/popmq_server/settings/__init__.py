@@ -17,12 +17,26 @@ from popmq_server.settings.contradictions import contradiction
 from popmq_server.settings.readers import port, size
 from popmq_server.settings.table import BY_NAME, BY_VARIABLE, PREFIX, SETTINGS, Setting, Value, shown
 
-__all__ = ["BY_VARIABLE", "CONFIG", "SETTINGS", "Setting", "SettingError", "Settings", "load", "parse", "shown", "size"]
+__all__ = [
+    "BY_VARIABLE",
+    "CONFIG",
+    "SETTINGS",
+    "Setting",
+    "SettingError",
+    "Settings",
+    "load",
+    "misspelt",
+    "parse",
+    "shown",
+    "size",
+]
 
 #: The flag and the variable that name the file; the file itself cannot.
 CONFIG = "config"
 #: Kubernetes and Docker set POPMQ_PORT to this for a service named popmq; it is not meant as a setting.
 _SERVICE_LINK = "tcp://"
+#: The one variable of the clients whose name resembles that of a setting.
+_CLIENTS_KEY = f"{PREFIX}ACCESS_KEY"
 
 
 class SettingError(Exception):
@@ -100,11 +114,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: the known name that it resembles, if there is one."""
+def misspelt(environ: Mapping[str, str]) -> list[str]:
+    """A sentence for each variable that is no setting, and resembles one. The others are those of clients, tools and
+    service links, so none of them ends the start.
+    """
+    unknown = [name for name in environ if name.startswith(PREFIX) and name not in BY_VARIABLE and name != _CLIENTS_KEY]
+    known = [variable.removeprefix(PREFIX) for variable in BY_VARIABLE]
+    resembled = ((name, nearest(name.removeprefix(PREFIX), known, 0.8, PREFIX)) for name in sorted(unknown))
+    return [f"{name} is no setting of the broker{meant}" for name, meant in resembled if meant]
+
+
+def nearest(name: str, known: Iterable[str], likeness: float = 0.6, prefix: str = "") -> str:
+    """The end of a sentence about an unknown name: the known name that it resembles, if there is one.
+
+    `likeness`: from 0 to 1, how alike both have to be; `prefix`: what stands before the known name in the sentence.
+    """
     import difflib  # only for errors
 
-    found = difflib.get_close_matches(name, list(known), 1)
+    found = [f"{prefix}{one}" for one in difflib.get_close_matches(name, list(known), 1, likeness)]
     return f"; did you mean {found[0]}?" if found else ""
 
 

@@ -18,7 +18,7 @@ from popmq_server.options import JOURNAL, TRANSPORT, Options
 from popmq_server.process.reloading import Reload
 from popmq_server.process.serving import Serving
 from popmq_server.protocols.access.known_keys import Keys
-from popmq_server.settings import SETTINGS, SettingError, load
+from popmq_server.settings import SETTINGS, SettingError, load, misspelt
 from scripts.settings_table import PAGE, written
 from tests.http2.frame_client import FrameClient
 from tests.wire.access.signing import KEYS, write_keys
@@ -206,6 +206,21 @@ def test_variables_that_are_empty_or_a_service_link_count_as_not_set() -> None:
 def test_a_variable_that_is_wrong_is_named(text: str) -> None:
     with pytest.raises(SettingError, match="POPMQ_TLS_ONLY: "):
         load([], {"POPMQ_TLS_ONLY": text})
+
+
+def test_a_variable_that_resembles_a_setting_is_told() -> None:
+    assert misspelt({"POPMQ_MAXSIZE": "1GiB", "POPMQ_LOGLEVEL": "", "POPMQ_DATA": "x"}) == [
+        "POPMQ_LOGLEVEL is no setting of the broker; did you mean POPMQ_LOG_LEVEL?",
+        "POPMQ_MAXSIZE is no setting of the broker; did you mean POPMQ_MAX_SIZE?",
+    ]
+
+
+def test_no_variable_of_clients_or_of_a_kubernetes_service_resembles_a_setting() -> None:
+    pages = "".join((ROOT / "docs" / name).read_text() for name in ("cli.md", "sdk.md", "operations.md"))
+    documented = set(re.findall(r"POPMQ_[A-Z_]*[A-Z]", pages)) - {"POPMQ_MAXSIZE"}
+    service = {"POPMQ_SERVICE_HOST", "POPMQ_SERVICE_PORT", "POPMQ_SERVICE_PORT_GRPC", "POPMQ_PORT_8081_TCP_ADDR"}
+    assert "POPMQ_ACCESS_KEY" in documented
+    assert misspelt(dict.fromkeys(documented | service, "x")) == []
 
 
 def test_the_table_of_the_page_is_the_brokers_table() -> None:
