@@ -1,7 +1,8 @@
 """Bulk reads in pieces: pulls and pages that are browsed, between which commands of others run."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import pytest
 from popmq_server.clock import FakeClock
 from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
-from popmq_server.embedded.loop import listings, parked_pulls
+from popmq_server.embedded.loop import aside, listings, parked_pulls
 from popmq_server.embedded.loop.broker import EmbeddedEngine
+from popmq_server.embedded.rules.inspect.search import FoundPiece
 from popmq_server.errors import Refused
-from tests.engine.event_loop import whole_engine
+from popmq_server.monitoring.metrics import Metrics
+from popmq_server.options import Options
+from tests.engine.event_loop import LOST_S, whole_engine
 from tests.engine.pull_steps import texts
-from tests.engine.rig import sending
+from tests.engine.rig import HOUR, sending
 
 
 @pytest.fixture
@@ -124,3 +128,29 @@ async def test_a_page_that_is_browsed_in_pieces_is_the_same(
     monkeypatch.setattr(listings, "PIECE_BYTES", 100)
     for query, expected in zip(asked, whole, strict=True):
         assert (await broker.ask(query))[:4] == expected[:4], query
+
+
+async def test_a_search_between_two_pieces_ends_as_unavailable_when_the_broker_closes(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, let_go, close = threading.Event(), threading.Event(), aside.Aside.close
+
+    def piece(*_: Any) -> FoundPiece:
+        running.set()
+        assert let_go.wait(LOST_S)
+        return FoundPiece([], 1, 1)
+
+    def closed(reads: aside.Aside) -> Coroutine[object, object, None]:
+        let_go.set()
+        return close(reads)
+
+    monkeypatch.setattr(aside, "_piece", piece)
+    monkeypatch.setattr(aside.Aside, "close", closed)
+    broker = EmbeddedEngine(Options(tmp_path / "data", max_size=1 << 28), clock, Metrics())
+    await broker.execute(ask.CreateTopic("t", 1, False, HOUR))
+    searching = asyncio.create_task(broker.ask(ask.Search("t", False, "x", 10, 1_000)))
+    await asyncio.to_thread(running.wait)
+    await broker.close()
+    with pytest.raises(Refused, match="the broker is stopping") as refused:
+        await searching
+    assert refused.value.code == "UNAVAILABLE"

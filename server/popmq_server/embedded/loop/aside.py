@@ -30,6 +30,7 @@ from popmq_server.errors import (
     invalid,
     not_a_page,
     topic_not_found,
+    unavailable,
 )
 from popmq_server.values.message import GIVE_UP_TOPIC, RETRY_PREFIX, dead_letter_topic
 from popmq_server.values.records import Topic
@@ -53,6 +54,7 @@ class Aside:
         self._engine = engine
         self._calls = asyncio.Semaphore(CALLS_MAX)
         self._turn = asyncio.Lock()
+        self._closed = False
 
     async def search(self, asked: Search) -> Searched:
         """One page of a search."""
@@ -110,14 +112,22 @@ class Aside:
         times = asked.from_ms, asked.until_ms
         return Scope(topic.topic_id, topic.type == "LITE", asked.text.encode(), asked.newest, *times)
 
+    async def close(self) -> None:
+        """Ends all calls: waits for the piece that runs, and refuses the next ones. Call it before the store closes."""
+        self._closed = True
+        async with self._turn:
+            pass
+
     async def _run(self, read: Callable[Concatenate[Transaction, P], T], *given: P.args, **named: P.kwargs) -> T:
-        """Runs one piece in another thread, then pauses as long as it took."""
+        """Runs one piece in another thread, then pauses as long as it took. Raises Refused when the broker stops."""
 
         def run() -> T:
             with self._store.still, reading(self._store) as kv:
                 return read(kv, *given, **named)
 
         async with self._turn:
+            if self._closed:
+                raise unavailable("the broker is stopping")
             began = stopwatch()
             found = await asyncio.to_thread(run)
             await pause(stopwatch() - began)

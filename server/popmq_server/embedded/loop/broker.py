@@ -466,6 +466,7 @@ class EmbeddedEngine(InPieces):
             await self._submit(StoreState())
         while self._carried_on:
             await asyncio.wait(self._carried_on)
+        await self._aside.close()
         await asyncio.to_thread(self._writer.stop)
         self._core.close()
 
