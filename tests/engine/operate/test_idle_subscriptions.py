@@ -14,6 +14,7 @@ from popmq_server.embedded.rules.topics import readers, registry, walks
 from popmq_server.embedded.state.tx import Tx
 from tests.engine import lites, work
 from tests.engine.conftest import MakeRig
+from tests.engine.dead_letters import all_again, died
 from tests.engine.pull_steps import pulling
 from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, numbered
 
@@ -109,6 +110,35 @@ def test_a_group_that_comes_back_is_new_in_the_topic(shop: Rig) -> None:
     assert not subscribed(shop)
     assert bodies(shop.pop()) == ["a", "b", "c"], "group other has not read them yet"
     assert shop.numbers().acked == 0
+
+
+def test_dead_letters_that_outlived_the_subscription_are_delivered_again(rig: Rig) -> None:
+    rig.pair(max_attempts=1, start_from="LATEST")
+    died(rig, "a", "b")
+    pass_time(rig, 100 * DAY)
+    assert not subscribed(rig)
+    assert all_again(rig) == []
+    assert rig.findings() == []
+    rig.restart()
+    rows = rig.pop()
+    assert bodies(rows) == ["a", "b"]
+    rig.reject(rows[:1])
+    assert all_again(rig) == []
+    assert bodies(rig.pop()) == ["a"]
+
+
+def test_dead_letters_of_lite_topics_that_outlived_the_subscription_are_delivered_again(rig: Rig) -> None:
+    lites.create(rig, lite_ttl_ms=1000 * DAY)
+    rig.group("g", max_attempts=1, start_from="LATEST")
+    rig.do(lites.popping("ann"))
+    lites.send(rig, "ann:1")
+    rig.reject(lites.pop(rig, "ann"))
+    pass_time(rig, 100 * DAY)
+    assert not subscribed(rig, topic="chat")
+    assert all_again(rig) == []
+    rig.restart()
+    rig.ack(lites.pop(rig, "ann"))
+    assert (rig.numbers(topic="chat").acked, rig.numbers(topic="chat").waiting) == (1, 0)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["in time", "after the warning"])

@@ -295,12 +295,18 @@ def _walk(
 
 
 def _deliver(tx: Tx, group: Group, origin: Topic, dead_letters: list[DeadLetter], walk: HolderSearch) -> None:
-    """Puts the messages in the group's retry topic of the origin, attempts from 0, and reverts the counts as dead."""
+    """Puts the messages in the group's retry topic of the origin, attempts from 0, and reverts the counts as dead.
+
+    A group whose subscription expired after it had counted them begins anew, with fewer dead letters than these.
+    """
+    if origin.parent_id:
+        bind(tx, group, tx.state.topics[origin.parent_id])
     bind(tx, group, origin)
     where = (group.group_id, origin.topic_id)
+    counted = min(tx.state.stat[where].dead, len(dead_letters))
     in_order = _in_order(tx, where, origin)
     fresh = _not_coming(tx, where, dead_letters, walk) if in_order else dead_letters
-    readers.count(tx, where, dead=-len(dead_letters), start=len(dead_letters) - len(fresh))
+    readers.count(tx, where, dead=-counted, start=counted - len(fresh))
     places = append_bare(tx, origin, tuple(dead_letter.message for dead_letter in fresh))
     if in_order:
         _put_waiting(tx, where, fresh, places)
