@@ -16,7 +16,7 @@ from tests.engine import lites, work
 from tests.engine.conftest import MakeRig
 from tests.engine.dead_letters import all_again, died
 from tests.engine.pull_steps import pulling
-from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, numbered
+from tests.engine.rig import DAY, HOUR, MINUTE, SECOND, Rig, bodies, deliveries, numbered
 
 pytestmark = [pytest.mark.slow, pytest.mark.smoke]
 
@@ -190,6 +190,21 @@ def test_a_renewed_lease_or_a_waiting_retry_keeps_a_subscription(rig: Rig) -> No
     assert subscribed(rig), "it is in the retry topic"
     rig.ack(rig.pop())
     pass_time(rig, EXPIRY + AHEAD + DAY)
+    assert not subscribed(rig)
+
+
+@pytest.mark.parametrize("sent", [["a"], []], ids=["acked", "empty"])
+def test_a_sealed_set_without_messages_left_keeps_a_subscription_until_its_epoch_is_finished(
+    rig: Rig, sent: list[str]
+) -> None:
+    rig.pair(subscription_expiry_ms=DAY)
+    rig.attach(topic="t")
+    rig.send(*sent) if sent else None
+    rig.ack(deliveries(rig.seal(1)))
+    pass_time(rig, 5 * DAY)
+    assert subscribed(rig)
+    assert rig.ack_up_to(1) == 0
+    pass_time(rig, 2 * DAY)
     assert not subscribed(rig)
 
 

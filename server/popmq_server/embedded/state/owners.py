@@ -128,6 +128,14 @@ def move_tokens(tx: Tx, old: GroupTopic, new: GroupTopic) -> None:
         state.owner_tokens[token.owner_id] = tuple(kept if one == key else one for one in keys)
 
 
+def any_tokens(tx: Tx, where: GroupTopic) -> bool:
+    """Whether owners of a group have tokens in a topic, of messages or of none."""
+    if not tx.state.owner_count.get(where[0]):
+        return False
+    stored = next(tx.kv.scan_keys("tok", STAT_KEY.pack(*where)), None) is not None
+    return stored or any(key[:2] == where for key, _ in tx.state.tokens.changed_items())
+
+
 def _tokens_of(tx: Tx, where: GroupTopic) -> list[TokenKey]:
     """The tokens of a group in a topic: from the store, and from this transaction."""
     stored = ((*where, key[STAT_KEY.size :]) for key, _ in tx.kv.scan("tok", STAT_KEY.pack(*where)))

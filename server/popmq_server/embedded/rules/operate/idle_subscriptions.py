@@ -5,8 +5,8 @@
       └──── any read, heartbeat, change of its offsets or settings ◀──┘
 
 A subscription is a group in a topic that it has named. It is in use while a client reads it (State.last_read), and
-while it has leases, retries, backoffs, waiting messages or a sweep. After the removal the topic no longer knows the
-group: retention does not wait for it, and if it returns, it starts as a new group.
+while it has leases, retries, backoffs, waiting messages, sealed sets of owners or a sweep. After the removal the topic
+no longer knows the group: retention does not wait for it, and if it returns, it starts as a new group.
 
 The last read is in memory, and `idle_ms` is stored only once a subscription is idle: reading costs no write. The
 times that a restart forgets can only delay the expiry, never advance it. A subscription expires only after a warning
@@ -23,7 +23,7 @@ from popmq_server.embedded.rules.delivery.subscription import note_use
 from popmq_server.embedded.rules.topics import quotas, readers, registry
 from popmq_server.embedded.rules.topics.removal import drop_range
 from popmq_server.embedded.rules.topics.walks import TopicRound
-from popmq_server.embedded.state import topic_counts
+from popmq_server.embedded.state import owners, topic_counts
 from popmq_server.embedded.state.events import Event
 from popmq_server.embedded.state.tx import Tx
 from popmq_server.embedded.store.keys import STAT_KEY
@@ -74,9 +74,10 @@ def attend(tx: Tx, command: Attend) -> None:
 
 
 def in_use(tx: Tx, where: GroupTopic) -> bool:
-    """Whether a subscription has leases, retries, backoffs, waiting messages or a sweep."""
+    """Whether a subscription has leases, retries, backoffs, waiting messages, sealed sets of owners or a sweep."""
     stat = tx.state.stat.get(where, Stat())
-    return bool(stat.retry or stat.waiting or any(tx.state.held.get(where, HeldNumbers())) or where in tx.state.sweeps)
+    held = any(tx.state.held.get(where, HeldNumbers())) or where in tx.state.sweeps
+    return bool(stat.retry or stat.waiting or held or owners.any_tokens(tx, where))
 
 
 class Expiry:
