@@ -55,12 +55,17 @@ class PopMQStreamReader(TriggeredReader[Options]):
         return Plan(owner=uuid.uuid4().hex, group=options.group, reads=options.wanted.names).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Takes the positions that this run reads up to; a new group's first latestOffset takes them."""
+        """Takes the positions that this run reads up to.
+
+        If the group is new, or new to a topic, the first latestOffset takes them: asking for them begins to read.
+        """
         self._bounded = True
+        client, group, topics = self._connected(), self._options.group, self._topics()
         try:
-            self._bound = {topic: found.upto for topic, found in self._ask(self._topics()).items()}
+            if all(row.committed >= 0 for topic in topics for row in client.offsets.query(topic, group)):
+                self._bound = {topic: found.upto for topic, found in self._ask(topics).items()}
         except popmq.errors.GroupNotFound:
-            _log.info("the group %s is new", self._options.group)
+            _log.info("the group %s is new", group)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Acks up to `start`, then plans the next epoch, or returns `start` itself when nothing is due.

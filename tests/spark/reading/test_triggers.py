@@ -88,6 +88,18 @@ def test_available_now_on_a_new_group_reads_what_is_there(broker: Broker) -> Non
     assert sorted(ids(query.rows())) == sorted(sent)
 
 
+def test_available_now_begins_a_topic_that_is_new_to_the_group_where_it_is_asked_to(broker: Broker) -> None:
+    broker.client.groups.create("spark")
+    broker.send(3)
+    query = broker.query(startingOffsets="latest")
+    query.start(available_now=True)
+    assert query.run() == 0
+    late = broker.send(2)
+    query.start(available_now=True)
+    query.run()
+    assert sorted(ids(query.rows())) == sorted(late)
+
+
 def test_available_now_does_not_wait_for_the_minimum(broker: Broker) -> None:
     broker.send(9)
     query = broker.query(minRowsPerTrigger=10)
