@@ -195,14 +195,21 @@ class PopMQStreamReader(TriggeredReader[Options]):
     # ── Available rows ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _ask(self, topics: Iterable[str], min_ready: int = 0, wait: float = 0.0) -> dict[str, popmq.Availability]:
-        """The rows of each topic that the group can read now; in a bounded run, those below the bound."""
+        """The rows of each topic that the group can read now; in a bounded run, those below the bound.
+
+        Leaves out topics of a pattern that were deleted since it was looked up.
+        """
         client, options, bound = self._connected(), self._options, self._bound or {}
         found = {}
         for topic in topics:
-            upto = bound.get(topic)
-            found[topic] = row = client.wait_available(
-                topic, options.group, min_ready, wait, upto, tag=options.tag, sql=options.sql
-            )
+            try:
+                found[topic] = row = client.wait_available(
+                    topic, options.group, min_ready, wait, bound.get(topic), tag=options.tag, sql=options.sql
+                )
+            except popmq.errors.TopicNotFound:
+                if options.wanted.pattern is None:
+                    raise
+                continue
             if row.stats.mode != "POP":
                 raise OptionError(
                     f"popmq: the group {options.group} pulls the topic {topic}; with mode=lease take a group of its own"

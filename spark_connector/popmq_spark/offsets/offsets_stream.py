@@ -125,13 +125,16 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         self._commit(Ranges.from_json(end))
 
     def _ends(self, begun: bool = True) -> Ends:
-        """The ends of the topics. Without failOnDataLoss, named ones may be gone once the query has begun."""
-        client, found = self._connected(), Ends()
-        for topic in topics_of(client, self._options.wanted):
+        """The ends of the topics. Without failOnDataLoss, named ones may be gone once the query has begun.
+
+        Those of a pattern may be gone since it was looked up: what that means is `_positions`' to say.
+        """
+        client, found, wanted = self._connected(), Ends(), self._options.wanted
+        for topic in topics_of(client, wanted):
             try:
                 found |= ends_of(client, [topic])
             except popmq.errors.TopicNotFound:
-                if self._options.fail_on_data_loss or not begun:
+                if wanted.pattern is None and (self._options.fail_on_data_loss or not begun):
                     raise
         return found
 

@@ -2,14 +2,16 @@
 
 import json
 import logging
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import popmq
-from popmq_spark.options import OptionError
-from popmq_spark.queue_ends import DataLoss
+from popmq_spark.offsets import offsets_stream
+from popmq_spark.options import OptionError, Topics
+from popmq_spark.queue_ends import DataLoss, topics_of
 from popmq_spark.source import PopMQDataSource
 from tests.spark.conftest import TOPIC, Broker
 from tests.spark.reading.microbatch import Crash, MicroBatches, ids
@@ -40,6 +42,19 @@ def test_a_topic_of_a_pattern_that_was_read_to_its_end_may_be_deleted(broker: Br
     query = pattern(broker, **ending)
     query.run()
     broker.client.topics.delete("bills")
+    broker.send(3)
+    query.run()
+    assert len(query.rows()) == 9
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_while_the_query_looks_is_as_one_that_was_deleted_before(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = pattern(broker)
+    query.run()
+    seen = topics_of(broker.client, Topics(pattern=re.compile("orders|bills")))
+    broker.client.topics.delete("bills")
+    monkeypatch.setattr(offsets_stream, "topics_of", lambda *given: seen)
     broker.send(3)
     query.run()
     assert len(query.rows()) == 9

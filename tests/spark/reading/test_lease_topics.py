@@ -78,6 +78,24 @@ def test_a_topic_that_comes_to_match_the_pattern_is_read_from_its_first_message(
     assert acked(broker, ("bills", "boxes")) == {"bills": 3, "boxes": 4}
 
 
+def test_a_topic_of_a_pattern_may_be_deleted_while_the_query_waits(broker: Broker) -> None:
+    query = broker.query(topicPattern=".*s", longPollTimeout="1s")
+    del query.options["topic"]
+    now = [0.0]
+    reader = query.start()
+    reader.clock = lambda: now[0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        if now[0] == seconds:
+            broker.client.topics.delete("carts")
+            send(broker, "bills", 3)
+
+    reader.sleep = sleep
+    query.trigger()
+    assert len(query.rows()) == 3
+
+
 def test_a_topic_that_comes_does_not_end_the_renewal_of_the_lease(broker: Broker) -> None:
     query = broker.query(topicPattern=".*s")
     del query.options["topic"]
