@@ -350,6 +350,14 @@ def test_an_owner_holds_no_more_than_its_limit(shop: Rig, monkeypatch: pytest.Mo
     assert len(shop.seal(2, max_messages=3).rows) == 3
 
 
+def test_an_owner_at_its_limit_learns_that_a_share_is_taken(shop: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_pop, "OWNED_MAX", 4)
+    for chunk in range(2):
+        assert shop.seal(1, chunk=chunk, max_messages=2, share=4).sealed == (2, False, 0, 0)
+    assert shop.seal(1, chunk=2, max_messages=2, share=4).sealed == (0, True, 0, 0)
+    assert refusal(shop.run(sealing(1, part=1, share=4))[0]) == "IN_FLIGHT_LIMIT"
+
+
 def test_the_end_follows_from_the_retries_of_this_topic(rig: Rig) -> None:
     rig.topic("t")
     rig.topic("u")

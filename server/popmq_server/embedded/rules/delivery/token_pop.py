@@ -197,9 +197,12 @@ def _seal(
 
 
 def _check_limits(tx: Tx, command: Pop, ask: PopToken, group: Group, topic: Topic, owner: Owner) -> None:
-    """Raises Refused when the owner holds OWNED_MAX messages, or when there are messages to take but no quota."""
-    owned = tx.state.owned.get(owner.owner_id, 0)
-    if owned >= OWNED_MAX:
+    """Raises Refused when the owner holds OWNED_MAX messages, or when there are messages to take but no quota.
+
+    Not for a token whose share is taken: a reader whose owner is full must learn that its share has ended.
+    """
+    owned, others = tx.state.owned.get(owner.owner_id, 0), tx.state.owner_tokens.get(owner.owner_id, ())
+    if owned >= OWNED_MAX and _room(tx, command, ask, topic, others):
         raise Refused(
             "IN_FLIGHT_LIMIT",
             f"owner {ask.owner!r} holds {owned} messages",
@@ -210,7 +213,6 @@ def _check_limits(tx: Tx, command: Pop, ask: PopToken, group: Group, topic: Topi
         where = (group.group_id, topic.topic_id)
         stat = tx.state.stat.get(where, Stat())
         left = tx.state.total.get(topic.topic_id, 0) - tx.state.passed.get(where, 0) + stat.retry + stat.waiting
-        others = tx.state.owner_tokens.get(owner.owner_id, ())
         if left and _room(tx, command, ask, topic, others):
             raise quotas.no_quota(tx, group, topic)
 
