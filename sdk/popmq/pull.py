@@ -45,6 +45,9 @@ class PulledColumns:
     min_offset: int
     max_offset: int
     topic_created_ms: int = 0
+    # Without a filter: messages before `next_offset` that are not here, but not lost: their ttl is over, or they were
+    # redriven for another group.
+    passed_over: int = 0
 
     def to_arrow(self) -> Any:
         """A pyarrow.Table, with the names and types of the Spark connector. Raises MissingLibrary without pyarrow."""

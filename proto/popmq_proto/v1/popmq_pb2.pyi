@@ -944,7 +944,7 @@ class PullRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., queue: _Optional[int] = ..., offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., commit_offset: _Optional[int] = ..., format: _Optional[_Union[Format, str]] = ..., without_body: bool = ..., end_offset: _Optional[int] = ..., columns: _Optional[_Iterable[str]] = ..., topic_created_ms: _Optional[int] = ...) -> None: ...
 
 class PullResponse(_message.Message):
-    __slots__ = ("status", "deliveries", "next_offset", "min_offset", "max_offset", "columns", "topic_created_ms")
+    __slots__ = ("status", "deliveries", "next_offset", "min_offset", "max_offset", "columns", "topic_created_ms", "passed_over")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DELIVERIES_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -952,6 +952,7 @@ class PullResponse(_message.Message):
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    PASSED_OVER_FIELD_NUMBER: _ClassVar[int]
     status: PullStatus
     deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
     next_offset: int
@@ -959,7 +960,8 @@ class PullResponse(_message.Message):
     max_offset: int
     columns: Columns
     topic_created_ms: int
-    def __init__(self, status: _Optional[_Union[PullStatus, str]] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., columns: _Optional[_Union[Columns, _Mapping]] = ..., topic_created_ms: _Optional[int] = ...) -> None: ...
+    passed_over: int
+    def __init__(self, status: _Optional[_Union[PullStatus, str]] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., columns: _Optional[_Union[Columns, _Mapping]] = ..., topic_created_ms: _Optional[int] = ..., passed_over: _Optional[int] = ...) -> None: ...
 
 class UpdateOffsetsRequest(_message.Message):
     __slots__ = ("topic", "group", "offsets", "topic_created_ms")

@@ -86,7 +86,8 @@ def pull_columns(
     )
 
     def read(reply: pb.PullResponse, _retried: bool) -> PulledColumns:
-        return PulledColumns(_status(reply.status), read_columns(reply.columns), *_bounds(reply))
+        columns = read_columns(reply.columns)
+        return PulledColumns(_status(reply.status), columns, *_bounds(reply), passed_over=reply.passed_over)
 
     return Call("Broker.Pull", request, read, "pop")
 

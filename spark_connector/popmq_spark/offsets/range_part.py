@@ -164,10 +164,10 @@ def _missing(part: RangePart, piece: Span, page: PulledColumns, examined: int) -
     """How many of the examined messages no longer exist.
 
     Below the first offset all do not. A filter hides how many are missing elsewhere; numbers of a retry topic have
-    gaps, and so has a dead-letter topic after a redrive.
+    gaps, and so has a dead-letter topic after a redrive. Messages whose ttl is over are not lost.
     """
     if page.status == "OFFSET_TOO_SMALL":
         return examined
     if part.tag is not None or part.sql is not None or piece.topic.startswith("%"):
         return 0
-    return examined - len(page.columns)
+    return examined - len(page.columns) - page.passed_over

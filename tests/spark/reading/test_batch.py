@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, IsNull, LessThan
 
 import popmq
+from popmq_server.embedded.loop import parked_pulls
 from popmq_spark.offsets.range_part import RangePart
 from popmq_spark.offsets.range_reader import RangeReader
 from popmq_spark.options import OptionError
@@ -209,6 +210,22 @@ def test_messages_dropped_between_plan_and_read_are_a_data_loss(broker: Broker, 
         else:
             assert list(made.read(part)) == []
         broker.send(20)
+
+
+@pytest.mark.parametrize("piece", [2, 1000], ids=["in pieces", "in one"])
+def test_messages_whose_ttl_is_over_are_left_out_and_are_no_loss(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    monkeypatch.setattr(parked_pulls, "PIECE_MESSAGES", piece)
+    broker.client.topics.create("ticks", queues=1)
+    broker.client.send("ticks", [popmq.Message(str(n), ttl="5s" if n % 3 else 0) for n in range(10)])
+    assert bodies(read(broker, topic="ticks")) == list(range(10))
+    broker.clock.advance(5_000)
+    assert bodies(read(broker, topic="ticks")) == [0, 3, 6, 9]
+    assert bodies(read(broker, topic="ticks", startingOffsets='{"ticks": {"0": 4}}', maxRecordsPerPartition=1)) == [
+        6,
+        9,
+    ]
 
 
 def test_options_of_a_stream_are_refused_in_a_batch_read(broker: Broker) -> None:

@@ -111,13 +111,14 @@ class Pulls:
 
     async def _read(self, reading: Reading, until_s: float) -> Read:
         """Reads, and waits at the end of the queue."""
-        passed, first = "", None
+        passed, over, first = "", 0, None
         while True:
             read = await self._reader.read(reading, first)
-            first = None
+            first, over = None, over + read.passed_over
             passed = read.status if read.status in _PASSED_OVER else passed
             if read.rows or self._loop.time() >= until_s or self._closing.done() or not _waits(reading, read):
                 read.status = passed if passed and read.status in AT_THE_END else read.status
+                read.passed_over = over
                 return read
             if not read.more:
                 reading = replace(reading, offset=read.next_offset)
@@ -180,7 +181,15 @@ def _waits(reading: Reading, read: Read) -> bool:
 
 def _pulled(read: Read, acked: int) -> Pulled:
     return Pulled(
-        read.status, read.rows, read.next_offset, read.least, read.most, more=read.more, acked=acked, full=read.full
+        status=read.status,
+        rows=read.rows,
+        next_offset=read.next_offset,
+        min_offset=read.least,
+        max_offset=read.most,
+        more=read.more,
+        acked=acked,
+        full=read.full,
+        passed_over=read.passed_over,
     )
 
 

@@ -73,6 +73,7 @@ class Read:
     most: int
     rows: list[ReadRow] = field(default_factory=list)
     full: bool = False
+    passed_over: int = 0
 
     @property
     def more(self) -> bool:
@@ -216,6 +217,8 @@ def _take(asked: Reading, found: Read, pulled: PulledQueue, bytes_left: int) -> 
         if row is not None:
             found.rows.append(row)
             bytes_left -= len(row[0])
+        elif not asked.filter.kind:
+            found.passed_over += 1
     found.next_offset = max(found.next_offset, min(pulled.next_offset, pulled.max_offset))
     found.full = len(found.rows) >= asked.messages_max or bytes_left <= 0
     return bytes_left

@@ -23,6 +23,7 @@ class Pulled(NamedTuple):
     `acked`: messages that `commit_offset` moved past. `left`: entries of a retry topic are left below it: finish them
     with UpdateOffsets. `topic_created_ms`: of the topic that the offsets are of.
     `full`: the read ended at the number of messages or bytes that was asked for. `bytes`: of the records that it read.
+    `passed_over`: without a filter, examined messages that are not for this reader, though they are not lost.
     """
 
     status: str
@@ -36,6 +37,7 @@ class Pulled(NamedTuple):
     topic_created_ms: int = 0
     full: bool = False
     bytes: int = 0
+    passed_over: int = 0
 
 
 class Pull(Command[Pulled], Listed["Pull"], lane=LANE_POP, capability=PULL):

@@ -44,18 +44,18 @@ class ParkedPulls:
     async def pull(self, command: Pull, wait_ms: int) -> Pulled:
         """Reads; waits at most `wait_ms` while there is nothing. Only the first look commits the request's offset."""
         deadline_ms = self._clock.now_ms() + wait_ms
-        key, acked, passed = _key(command), 0, ""
+        key, acked, over, passed = _key(command), 0, 0, ""
         while True:
             seen = self.waiters.generation(key)
             pulled = await self._read(command)
-            acked += pulled.acked
+            acked, over = acked + pulled.acked, over + pulled.passed_over
             if pulled.left and command.commit_offset is not None:  # of a retry topic
                 update = {command.queue: command.commit_offset}
                 one = UpdateOffsets(command.topic, command.group, update, pulled.topic_created_ms)
                 acked += await self._engine.execute(one)
             passed = pulled.status if pulled.status in PASSED_OVER else passed
             status = passed if passed and pulled.status in AT_THE_END else pulled.status
-            answer = pulled._replace(status=status, acked=acked)
+            answer = pulled._replace(status=status, acked=acked, passed_over=over)
             if pulled.rows or self._clock.now_ms() >= deadline_ms or not _waits(command, pulled):
                 return answer
             after, created_ms = pulled.next_offset, pulled.topic_created_ms
@@ -89,9 +89,11 @@ class ParkedPulls:
                 break
             if not answer.rows and answer.status not in PASSED_OVER:
                 break
-            rows = whole.rows
+            rows, over = whole.rows, whole.passed_over + answer.passed_over
             rows += answer.rows
-            whole = answer._replace(status=whole.status, rows=rows, acked=whole.acked, left=whole.left)
+            whole = answer._replace(
+                status=whole.status, rows=rows, acked=whole.acked, left=whole.left, passed_over=over
+            )
         return whole
 
     def wake(self, arrived: Collection[tuple[str | None, str]], woken: set[tuple[str | None, str]]) -> None:

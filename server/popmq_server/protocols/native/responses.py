@@ -119,6 +119,7 @@ async def pulled(answer: Pulled, request: pb.PullRequest) -> bytes:
         min_offset=answer.min_offset,
         max_offset=answer.max_offset,
         topic_created_ms=answer.topic_created_ms,
+        passed_over=answer.passed_over,
     )
     if request.format != pb.FORMAT_COLUMNS:
         return b"".join([*await delivered(b"\x12", answer.rows), rest.SerializeToString()])

@@ -62,6 +62,20 @@ async def test_dead_letters_are_delivered_again_to_their_group_alone_and_each_on
 
 
 @jumping
+async def test_a_reader_without_a_group_is_told_how_many_messages_are_for_another_group() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        filled(fake, "a", 0, *(b"%d" % n for n in range(4)))
+        await rejected(engine, "no stock")
+        fake.register()
+        await redriven(engine)
+        pulled = [await pull(engine, queue, 0, max_messages=100) for queue in range(2)]
+        assert [body for each in pulled for body, _, _ in read(each)] == [b"0", b"1", b"2", b"3"]
+        assert sum(each.next_offset for each in pulled) == 8
+        assert sum(each.passed_over for each in pulled) == 4
+
+
+@jumping
 async def test_letters_are_chosen_by_id_topic_or_reason() -> None:
     async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
         created(fake)

@@ -175,6 +175,7 @@ class Reading:
             more=self.offset < self.most,
             full=self.full or len(self.rows) >= self.messages_max,
             bytes=self.bytes_max - self.bytes_left,
+            passed_over=self.rejected if self.wanted.everything else 0,
         )
 
     def _outside(self) -> tuple[str, int] | None:
