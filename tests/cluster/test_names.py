@@ -73,3 +73,9 @@ def test_lists_show_what_users_made_and_their_dead_letters() -> None:
     assert names.shown_topics(topics, ["broker-a"]) == ["%DLQ%shop.bill", "a", "shop.orders"]
     groups = ["shop%bill", "popmq_reader", "popmq_lock_bill", "CID_RMQ_SYS_TRANS", "TOOLS_CONSUMER", "a"]
     assert names.shown_groups(groups) == ["a", "shop.bill"]
+
+
+@pytest.mark.parametrize("odd", ["my.group", "g" * 121, "a b"])
+def test_lists_leave_out_what_no_call_can_name(odd: str) -> None:
+    assert names.shown_groups([odd, "a"]) == ["a"]
+    assert names.shown_topics([f"%DLQ%{odd}", "t" * 128, "a"]) == ["a"]

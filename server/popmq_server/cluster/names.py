@@ -102,6 +102,7 @@ def shown(name: str) -> str:
 def shown_topics(topics: Iterable[str], of_servers: Iterable[str] = ()) -> list[str]:
     """The topics of users among all of a cluster, as PopMQ calls them, sorted; dead-letter topics included.
 
+    Without those that no call can name: brokers of before 5.4 have longer groups, and tools make some with a dot.
     `of_servers`: names of brokers and of the cluster, each of which is also a topic of its own.
     """
     left_out = _SYSTEM_TOPICS.union(of_servers)
@@ -111,14 +112,23 @@ def shown_topics(topics: Iterable[str], of_servers: Iterable[str] = ()) -> list[
 def _is_of_a_user(topic: str) -> bool:
     if topic.startswith(DEAD_LETTER_PREFIX):
         return _is_group_of_a_user(topic.removeprefix(DEAD_LETTER_PREFIX))
-    return not names.is_reserved(topic) and not topic.startswith(_HIDDEN_PREFIXES)
+    return _is_valid(topic, names.validate_topic) and not topic.startswith(_HIDDEN_PREFIXES)
 
 
 def shown_groups(groups: Iterable[str]) -> list[str]:
-    """The groups of users among all of a cluster, as PopMQ calls them, sorted."""
+    """The groups of users among all of a cluster, as PopMQ calls them, sorted; without those that no call can name."""
     return sorted(shown(group) for group in groups if _is_group_of_a_user(group))
 
 
 def _is_group_of_a_user(group: str) -> bool:
     own = group in _SYSTEM_GROUPS or group == READER_GROUP
-    return not own and not group.startswith((_SYSTEM_GROUP_PREFIX, *_HIDDEN_PREFIXES))
+    hidden = own or group.startswith((_SYSTEM_GROUP_PREFIX, *_HIDDEN_PREFIXES))
+    return not hidden and _is_valid(group, names.validate_group)
+
+
+def _is_valid(name: str, validate: Callable[[str], None]) -> bool:
+    try:
+        validate(name)
+    except BadFormat:
+        return False
+    return True

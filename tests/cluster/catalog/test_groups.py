@@ -150,6 +150,19 @@ async def test_a_group_that_another_gateway_deleted_is_not_found_after_a_moment(
 
 
 @jumping
+async def test_a_group_of_another_program_that_no_call_can_name_harms_no_other_one() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        for odd in ("my.group", "g" * 255):
+            fake.create(f"%DLQ%{odd}", 1, odd)
+        await engine.execute(do.CreateTopic(TOPIC, 4, False, None))
+        await engine.execute(NEW)
+        await sent(engine, "1")
+        assert await popped(engine) == ["1"]
+        assert [each.name for each in await engine.ask(queries.GroupSettings())] == [GROUP]
+        assert [each.topic.name for each in await engine.ask(queries.Topics())] == [f"%DLQ%{GROUP}", TOPIC]
+
+
+@jumping
 async def test_a_group_of_another_program_is_taken_over_with_the_settings_that_brokers_do_not_have() -> None:
     async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine:
         await engine.execute(NEW)
