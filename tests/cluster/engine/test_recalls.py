@@ -1,8 +1,11 @@
 """Recalls through a gateway."""
 
+from unittest.mock import patch
+
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_remoting.messages import recall
 from popmq_server.cluster.engine import ClusterEngine
 from popmq_server.contract import commands as do
 from popmq_server.contract.commands import Place
@@ -58,3 +61,13 @@ async def test_a_broker_that_recalls_nothing_is_named_with_its_setting() -> None
         with pytest.raises(Refused, match="a answered 16") as caught:
             await engine.execute(do.Recall(TOPIC, handle))
         assert (caught.value.code, "recallMessageEnable=true" in caught.value.action) == ("UNSUPPORTED", True)
+
+
+@jumping
+async def test_a_recall_handle_that_names_a_broker_nobody_knows_calls_none() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake, **{"message.type": "DELAY"})
+        made_up = recall.read(await delayed(engine, 1))._replace(broker="nobody").text()
+        with patch.object(engine.shared.brokers.cluster, "call") as call:
+            assert await refused(engine, made_up) == "UNAVAILABLE"
+        assert not call.called

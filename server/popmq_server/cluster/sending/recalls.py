@@ -9,7 +9,7 @@ from popmq_server.cluster.refusals import Asked
 from popmq_server.cluster.shared import Shared
 from popmq_server.cluster.signed import recalls
 from popmq_server.contract.commands import Recall
-from popmq_server.errors import Refused
+from popmq_server.errors import Refused, unavailable
 
 
 class Recalls:
@@ -22,6 +22,9 @@ class Recalls:
         """The message's id. Raises Refused MESSAGE_NOT_FOUND once it is due, UNSUPPORTED by a broker's setting."""
         topic = await self._topics.get(command.topic)
         handle = recalls.read(command.handle, topic.broker_name)
+        # Nobody has signed the handle: names of brokers that it makes up would fill the metrics.
+        if handle.broker not in await self._brokers.masters():
+            raise unavailable(f"the name servers know no broker {handle.broker[:40]!r}, which the recall handle names")
         request = sending.recall(topic.broker_name, command.handle, topic.broker_name)
         answer = await self._brokers.call(Asked(handle.broker, command.topic), request, _message_id)
         if isinstance(answer, Refused):
