@@ -60,8 +60,8 @@ class Remembered(Generic[K, V]):
         try:
             return await asyncio.shield(task)
         except Refused as refused:
-            if entry is None or not refused.retryable:
-                raise
+            if entry is None or entry.value is None or not refused.retryable:
+                raise  # what did not exist may exist by now
             return entry.value
 
     def known(self, key: K) -> V | None:

@@ -242,6 +242,23 @@ async def test_no_call_creates_a_topic_or_group_that_it_only_names() -> None:
 
 
 @jumping
+async def test_a_topic_that_did_not_exist_is_unavailable_while_nobody_can_say_whether_it_does_now() -> None:
+    async with FakeCluster() as fake, gateway(fake) as engine:
+        fake.create("other", group="shop%bill")
+        with pytest.raises(Refused, match="there is no topic"):
+            await pop(engine)
+        created(fake)
+        await passed(60.0)
+        await fake.name_servers[0].stop()
+        with pytest.raises(Refused) as unknown:
+            await pop(engine)
+        assert unknown.value.code == "UNAVAILABLE"
+        await fake.name_servers[0].start()
+        await passed(5.0)
+        assert (await pop(engine)).rows == []
+
+
+@jumping
 async def test_the_names_of_gateways_and_brokers_are_refused_and_nothing_is_asked() -> None:
     async with FakeCluster() as fake, gateway(fake) as engine:
         for name in ("popmq_retry_1", "TBW102", "rmq_sys_x", "a" * 128):
