@@ -150,6 +150,22 @@ async def test_a_group_that_another_gateway_deleted_is_not_found_after_a_moment(
 
 
 @jumping
+async def test_a_group_that_another_gateway_has_made_is_found_after_a_second() -> None:
+    async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine, gateway(fake) as other:
+        await engine.execute(do.CreateTopic(TOPIC, 4, False, None))
+        await other.ask(queries.GroupSettings())
+        await engine.execute(NEW)
+        await passed(1.0)
+        before = fake.brokers["a"].counts[RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG]
+        assert await popped(other) == []
+        for _ in range(10):
+            with pytest.raises(Refused, match="there is no group"):
+                await other.pop(do.Pop(TOPIC, "nobody"), 0)
+        asked = fake.brokers["a"].counts[RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG] - before
+        assert asked == 1, "who names what does not exist costs a question in a second"
+
+
+@jumping
 async def test_a_group_of_another_program_that_no_call_can_name_harms_no_other_one() -> None:
     async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
         for odd in ("my.group", "g" * 255):

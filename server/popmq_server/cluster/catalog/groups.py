@@ -15,7 +15,7 @@ from popmq_remoting.requests.groups import GroupConfig
 from popmq_server.cluster import names
 from popmq_server.cluster.brokers import Brokers, whole
 from popmq_server.cluster.refusals import NAME_SERVERS, Asked, refusal
-from popmq_server.cluster.remembered import Remembered
+from popmq_server.cluster.remembered import ABSENT_S, Remembered
 from popmq_server.errors import Refused, group_not_found
 from popmq_server.values.ids import GroupId
 from popmq_server.values.limits import DELAYS_MS_DEFAULT, INVISIBLE_MS_DEFAULT
@@ -80,7 +80,8 @@ class Groups:
     async def get(self, name: str, field: str = "group") -> Group:
         """Raises Refused INVALID_FIELD, GROUP_NOT_FOUND, UNAVAILABLE."""
         names.broker_group(name, field)
-        found = (await self.all()).get(name)
+        # Another gateway, or another worker, may have made it a moment ago.
+        found = (await self.all()).get(name) or (await self._listed.get(_ALL, ABSENT_S)).get(name)
         if found is None:
             raise group_not_found(name, field)
         return found

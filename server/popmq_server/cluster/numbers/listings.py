@@ -29,7 +29,7 @@ from popmq_server.cluster.remembered import Remembered
 from popmq_server.cluster.shared import Shared
 from popmq_server.contract.commands import queries
 from popmq_server.contract.commands.numbers import GroupNumbers, Rows, StoreNumbers, TopicNumbers
-from popmq_server.errors import group_not_found, topic_not_found
+from popmq_server.errors import topic_not_found
 from popmq_server.values.message import RETRY_PREFIX
 from popmq_server.values.records import Group, Subscription
 
@@ -190,8 +190,7 @@ class Listings:
 
     async def subscriptions(self, query: queries.Subscriptions) -> Rows[tuple[str, Subscription]]:
         """Each topic that the group has read, or whose mode was set. Raises Refused GROUP_NOT_FOUND, UNAVAILABLE."""
-        if query.group not in await self._groups.all():
-            raise group_not_found(query.group)
+        await self._groups.get(query.group)
         group = names.broker_group(query.group)
         modes = {topic: mode for (topic, named), mode in (await self._modes.each()).items() if named == group}
         read = await self._counts.behind(group, NAMED_S)
