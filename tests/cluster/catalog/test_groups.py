@@ -201,6 +201,17 @@ async def test_an_update_changes_all_settings_and_keeps_the_time_of_creation() -
 
 
 @jumping
+async def test_an_update_keeps_how_long_the_operator_lets_push_consumers_take() -> None:
+    async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine:
+        await engine.execute(NEW)
+        fake.brokers["a"].log.groups[KNOWN]["consumeTimeoutMinute"] = 2
+        del fake.brokers["b"].log.groups[KNOWN]
+        await engine.execute(do.UpdateGroup(GROUP, vars(replace(NEW, max_attempts=9))))
+        configs = [broker.log.groups[KNOWN] for broker in fake.brokers.values()]
+        assert [(each["retryMaxTimes"], each["consumeTimeoutMinute"]) for each in configs] == [(8, 2), (8, 2)]
+
+
+@jumping
 async def test_a_deleted_group_leaves_no_position_letter_or_retry_and_those_of_others_stay() -> None:
     async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine:
         await engine.execute(do.CreateTopic(TOPIC, 4, False, None))

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from popmq_remoting import Request
 from popmq_remoting.names import RETRY_V1, RETRY_V2, dead_letter_topic, pop_topic, retry_topic
 from popmq_remoting.requests import groups, topics
 from popmq_remoting.requests.groups import GroupConfig
 from popmq_remoting.requests.topics import TopicConfig
 from popmq_server.cluster import names
 from popmq_server.cluster.brokers import Brokers, succeeded, whole
-from popmq_server.cluster.catalog.groups import Groups, GroupTerms, group_of
+from popmq_server.cluster.catalog.groups import TIMEOUT_MIN_DEFAULT, Groups, GroupTerms, group_of
 from popmq_server.cluster.catalog.layouts import Layouts
 from popmq_server.cluster.catalog.topics import Topics
 from popmq_server.cluster.refusals import Asked
@@ -61,17 +62,28 @@ class GroupChanges:
         if made and terms and not left:
             return CreatedGroup(group_of(command.name, _config(known, vars(wanted)), terms), True)
         await self._groups.write_terms(command.name, begun)
-        await self._configured(command.name, vars(wanted), left)
+        await self._configured(command.name, vars(wanted), left, configs)
         terms = begun._replace(created_ms=self._now_ms())
         await self._groups.write_terms(command.name, terms)
         self._groups.changed()
         return CreatedGroup(group_of(command.name, _config(known, vars(wanted)), terms), False)
 
-    async def _configured(self, name: str, settings: Mapping[str, Any], brokers: Iterable[str]) -> None:
-        """Creates or changes it at these brokers, and creates its dead-letter topic there. Raises Refused."""
+    async def _configured(
+        self, name: str, settings: Mapping[str, Any], brokers: Iterable[str], configs: Mapping[str, GroupConfig]
+    ) -> None:
+        """Creates or changes it at these brokers, and creates its dead-letter topic there. Raises Refused.
+
+        `configs`: its settings at the brokers that have it. How long push consumers may take is the operator's to set.
+        """
         known, asked, at = names.broker_group(name), Asked("", group=name), list(brokers)
-        group = groups.create_group(_config(known, settings))
-        whole(await self._brokers.of_each(at, lambda _: group, succeeded, asked))
+        timeouts_min = {broker: config.consume_timeout_min for broker, config in configs.items()}
+        other_min = next(iter(timeouts_min.values()), TIMEOUT_MIN_DEFAULT)
+
+        def group(broker: str) -> Request:
+            timeout_min = timeouts_min.get(broker, other_min)
+            return groups.create_group(replace(_config(known, settings), consume_timeout_min=timeout_min))
+
+        whole(await self._brokers.of_each(at, group, succeeded, asked))
         dead_letters = topics.create_topic(TopicConfig(dead_letter_topic(known), 1, 1))
         whole(await self._brokers.of_each(at, lambda _: dead_letters, succeeded, asked))
         shown = names.shown(dead_letter_topic(known))
@@ -88,7 +100,7 @@ class GroupChanges:
         terms = await self._groups.terms(command.name) or GroupTerms()
         existing = group_of(command.name, next(iter(configs.values())), terms)
         changed = existing._replace(**_settings(command.changes))
-        await self._configured(command.name, changed._asdict(), found)
+        await self._configured(command.name, changed._asdict(), found, configs)
         await self._groups.write_terms(command.name, _terms(changed._asdict(), terms.created_ms or self._now_ms()))
         self._groups.changed()
         return changed
