@@ -26,7 +26,8 @@ WEAKER = {
     "positions (flushConsumerOffsetInterval) is delivered again; one that comes too late is told by the clock alone, "
     "and a repeated one is OK",
     "uncounted": "each delivery counts as an attempt, also one that is released with `uncounted`",
-    "attempt_ids": "a gateway remembers the answer of an attempt id for a minute, another gateway does not know it",
+    "attempt_ids": "a gateway remembers the answer of an attempt id for a minute, and 64 MiB of what is not acked of "
+    "such answers; another gateway does not know it",
     "redelivery": "a released message, or one whose lease has ended, is delivered again 4 to 6 s later; in 0.3 s where "
     "brokers 5.5 have popConsumerKVServiceEnable",
     "transactions": "a gateway looks for the message before it commits; two commits within some milliseconds, by two "

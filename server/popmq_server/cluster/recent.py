@@ -36,7 +36,7 @@ class Recent(Generic[K, V]):
         self._calls.move_to_end(key)
         task.add_done_callback(_looked_at)
         if len(self._calls) > self._calls_max:
-            self._calls.popitem(last=False)
+            self.forget(next(iter(self._calls)))
 
     def forget(self, key: K) -> None:
         """The call is undone: a repeat is a new one."""
@@ -47,7 +47,7 @@ class Recent(Generic[K, V]):
             key, (_, began_s) = next(iter(self._calls.items()))
             if self._loop.time() - began_s < KEPT_S:
                 return
-            del self._calls[key]
+            self.forget(key)
 
 
 def _looked_at(task: "asyncio.Task[V]") -> None:

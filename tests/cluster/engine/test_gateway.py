@@ -1,6 +1,7 @@
 """Sends, pops and acks through a gateway, over the brokers of tests/remoting/fake."""
 
 import asyncio
+from unittest.mock import patch
 
 import pytest
 
@@ -8,6 +9,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_remoting.codes import RequestCode
 from popmq_remoting.requests.popping import PopOutcome
 from popmq_server import logs
+from popmq_server.cluster.popping import attempts
 from popmq_server.cluster.popping.broker_pops import PopKey
 from popmq_server.contract import commands as do
 from popmq_server.contract.commands import Place
@@ -189,3 +191,47 @@ async def test_a_repeated_attempt_id_gets_the_same_messages() -> None:
         first = await pop(engine, client_id="c", attempt_id="try-1")
         again = await pop(engine, client_id="c", attempt_id="try-1")
         assert (again.replay, again.rows) == (True, first.rows)
+
+
+@jumping
+async def test_a_repeated_attempt_id_gets_what_is_still_leased_and_else_other_messages() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        await send(engine, *messages(1, 2, 3, 4))
+
+        async def tried() -> do.Popped:
+            return await pop(engine, client_id="c", attempt_id="try-1", max_messages=3)
+
+        acked, released, kept = handles(await tried())
+        await engine.execute(do.Ack(GROUP, (acked,)))
+        await passed(0.5)
+        await engine.execute(do.ChangeInvisibleTime(GROUP, (do.Change(released, "release", 1_000),)))
+        assert handles(await tried()) == (kept,)
+        await engine.execute(do.Ack(GROUP, (kept,)))
+        other = await tried()
+        assert (other.replay, bodies(other)) == (False, [b"4"])
+        await passed(100.0)
+        fake.brokers["a"].log.wake()
+        assert not (await tried()).replay, "its lease is over"
+
+
+@jumping
+async def test_answers_that_are_kept_for_repeats_have_a_limit_and_acked_ones_are_not_kept() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        kept = engine.pops.attempts
+
+        async def tried(number: int) -> do.Popped:
+            return await pop(engine, client_id="c", attempt_id=f"try-{number}", invisible_ms=300_000)
+
+        with patch.object(attempts, "BYTES_MAX", 5_000):
+            for number in range(10):
+                await send(engine, pb.Message(message_id=str(number), body=bytes(1_000)))
+                await tried(number)
+                assert kept.bytes <= 5_000
+            assert [(await tried(number)).replay for number in (9, 6, 0)] == [True, True, False]
+        await engine.execute(do.Ack(GROUP, handles(await tried(9)) + handles(await tried(8))))
+        assert kept.bytes < 3_000
+        await passed(61.0)
+        await tried(11)
+        assert kept.bytes == 0

@@ -98,8 +98,8 @@ class Pops:
         self._background, self._now_ms = shared.background, shared.now_ms
         self._starts, self._dead = starts, dead
         self.waits = Waits(shared.brokers)
-        self.held = Held()
-        self._attempts = Attempts()
+        self.attempts = Attempts(shared.now_ms)
+        self.held = Held(self.attempts.over)
         self._at_brokers = BrokerPops(shared)
         self._loop = asyncio.get_running_loop()
         self._turn = 0
@@ -107,19 +107,19 @@ class Pops:
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         """Raises Refused."""
         key = key_of(command)
-        if key is not None and (known := self._attempts.known(key)) is not None:
-            return (await asyncio.shield(known))._replace(replay=True)
+        if key is not None and (known := self.attempts.known(key)) is not None:
+            return await self.attempts.replay(known)
         caller = _Caller()
         task = self._loop.create_task(self._pop(command, wait_ms, caller))
         if key is not None:
-            self._attempts.keep(key, task)
+            self.attempts.keep(key, task)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if key is None or command.release_if_gone:
                 caller.gone = True
                 if key is not None:  # its messages are given back: a repeat gets others
-                    self._attempts.forget(key)
+                    self.attempts.forget(key)
                 task.add_done_callback(functools.partial(self._unheard, command.group))
                 if caller.waits:
                     task.cancel()
@@ -298,7 +298,10 @@ class Pops:
             ids = ((row[5].decode(), fields.text(row[0], fields.MESSAGE_ID)) for row in found.rows)
             self.held.add(wanted.command.client_id, wanted.group.name, ids)
         rest = sum(found.rest.values())
-        return Popped(found.rows, self._now_ms(), found.due_ms, rest, type=wanted.topic.settings.type)
+        popped = Popped(found.rows, self._now_ms(), found.due_ms, rest, type=wanted.topic.settings.type)
+        if (key := key_of(wanted.command)) is not None:
+            self.attempts.answered(key, popped)
+        return popped
 
     # ── What is not delivered ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -319,7 +322,7 @@ class Pops:
     def give_back(self, command: Pop, popped: Popped) -> None:
         """The answer has no room: its messages are for others, and a repeat gets others."""
         if (key := key_of(command)) is not None:
-            self._attempts.forget(key)
+            self.attempts.forget(key)
         self._given_back(command.group, popped)
 
     def _given_back(self, group: str, popped: Popped) -> None:

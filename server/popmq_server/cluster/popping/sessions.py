@@ -15,7 +15,7 @@ import contextlib
 import contextvars
 import math
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from popmq_remoting.requests import popping
 from popmq_server.clock import pause
@@ -41,9 +41,10 @@ _CLOCK_S = 1.0
 
 
 class Held:
-    """Handles that clients hold, by client and group."""
+    """Handles that clients hold, by client and group. `over`: told of each that is removed, also of one not held."""
 
-    def __init__(self) -> None:
+    def __init__(self, over: Callable[[str], None] = lambda handle: None) -> None:
+        self._over = over
         #: By handle: (client, group, message id).
         self._handles: OrderedDict[str, tuple[str, str, str]] = OrderedDict()
         self._of_client: dict[str, set[str]] = {}
@@ -60,7 +61,8 @@ class Held:
             self.remove(next(iter(self._handles)))
 
     def remove(self, handle: str) -> None:
-        """Forgets a handle: its delivery was acked, released or rejected."""
+        """Forgets a handle: its delivery was acked, released or rejected, or has another handle."""
+        self._over(handle)
         found = self._handles.pop(handle, None)
         if found is not None:
             handles = self._of_client[found[0]]
@@ -70,8 +72,9 @@ class Held:
 
     def renamed(self, handle: str, new: str) -> None:
         """Replaces the handle of a delivery, after a change of its lease."""
-        if (found := self._handles.get(handle)) is not None:
-            self.remove(handle)
+        found = self._handles.get(handle)
+        self.remove(handle)
+        if found is not None:
             self.add(found[0], found[1], [(new, found[2])])
 
     def clients(self) -> list[str]:
