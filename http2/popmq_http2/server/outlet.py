@@ -51,6 +51,9 @@ TURN_BYTES = 256 << 10
 JOINED_BYTES = 256 << 10
 #: The size of the transport's buffer above which it reports that it is full.
 TRANSPORT_BYTES = 1 << 20
+#: Calls that are reset before the lines are cleared of those that waited there: a client that lets nothing leave would
+#: fill them with calls that it resets.
+_RESETS = 1_000
 
 _END = END_HEADERS | END_STREAM
 #: Most answers of one message: the head and the header of their DATA frame; the trailers.
@@ -71,6 +74,7 @@ class Outlet:
         self._scheduled = self._full = False
         self._dirty: deque[Call] = deque()
         self._starved: deque[Call] = deque()  # stopped by the connection's window
+        self._resets = 0
         self._blocks = Blocks()
         self._stream_window = limits.stream_window
         self.write_ahead_bytes = limits.write_ahead_bytes
@@ -173,6 +177,10 @@ class Outlet:
         self.unsent -= call.queued
         if call.ending is None:
             call.ending = b""
+        self._resets += 1
+        if self._resets == _RESETS:
+            self._resets = 0
+            self._dirty, self._starved = map(_open, (self._dirty, self._starved))
 
     def return_window(self, call: Call) -> None:
         """Widens a stream's window once half of it is used up.
@@ -392,3 +400,8 @@ class Outlet:
             self._out.append(frame(RST_STREAM, 0, call.stream_id, U32.pack(NO_ERROR)))
         self._budget.earn(CALL_POINTS)
         self._closed(call)
+
+
+def _open(line: deque[Call]) -> deque[Call]:
+    """Those of a line that are not over."""
+    return deque(call for call in line if not call.is_over)

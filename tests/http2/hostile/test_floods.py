@@ -8,6 +8,7 @@ import pytest
 from harness.attacks import head
 from popmq_http2 import Limits, Server, frames
 from popmq_http2.frames import (
+    CANCEL,
     DATA,
     END_HEADERS,
     END_STREAM,
@@ -17,6 +18,7 @@ from popmq_http2.frames import (
     INITIAL_WINDOW_SIZE,
     PING,
     PREFACE,
+    RST_STREAM,
     SETTING,
     SETTINGS,
     U32,
@@ -169,3 +171,26 @@ async def test_data_after_a_refused_message_are_not_read_again_and_cost_points(e
     assert wire.connection._server.buffered.bytes <= held
     assert wire.connection._budget._points <= 900
     wire.close()
+
+
+@pytest.mark.parametrize("held_by", ["the window of the connection", "the transport"])
+async def test_calls_that_are_reset_while_nothing_may_leave_are_not_kept(echo: Echo, held_by: str) -> None:
+    """Nothing else ends such a connection: the resets are paid for as they come, and no answer waits."""
+    wire = opened(echo, budget=20_000)
+    outlet = wire.connection._outlet
+    if held_by == "the transport":
+        wire.connection.pause_writing()
+    else:
+        outlet.window = 0
+    for stream_id in range(3, 3 + 2 * 5_000, 2):
+        wire.feed(call(stream_id, method=b"say") + asked(stream_id, b"m", END_STREAM))
+        await asyncio.sleep(0)
+        outlet.flush()
+        wire.feed(frame(RST_STREAM, 0, stream_id, U32.pack(CANCEL)))
+    assert not wire.closing
+    assert len(outlet._starved) + len(outlet._dirty) < 2_000
+    wire.close()
+
+
+def asked(stream_id: int, message: bytes, flags: int = 0) -> bytes:
+    return frame(DATA, flags, stream_id, b"\0" + U32.pack(len(message)) + message)
