@@ -4,8 +4,8 @@ import os
 import pathlib
 import stat
 
-#: Changes when a file is replaced or written to; None: there is no such file.
-FileVersion = tuple[int, int, int] | None
+#: Changes when a file is replaced or written to, or gets another owner or mode; None: there is no such file.
+FileVersion = tuple[int, ...] | None
 
 
 def file_version(path: pathlib.Path) -> FileVersion:
@@ -17,7 +17,7 @@ def file_version(path: pathlib.Path) -> FileVersion:
         stat = path.stat()
     except OSError:
         return None
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_mode, stat.st_uid, stat.st_gid
 
 
 def read_private(path: pathlib.Path, flag: str) -> str:

@@ -299,6 +299,18 @@ def test_a_folder_is_no_file_of_keys(tmp_path: Path) -> None:
         Keys(tmp_path)
 
 
+def test_a_file_that_was_refused_for_its_mode_is_read_once_that_is_right(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = Keys(path)
+    path.write_text(path.read_text() + stanza("added", ["*"]))
+    path.chmod(0o644)
+    assert keys.reload() == ""
+    assert f"chmod 600 {path}" in caplog.text
+    path.chmod(0o600)
+    assert "added added" in keys.reload()
+
+
 def test_a_key_that_stays_as_it_is_is_not_withdrawn(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_keys, "LOOK_EVERY_S", 0.0)
     keys = Keys(path)
