@@ -34,7 +34,7 @@ DRAIN_S = 5.0
 
 #: The gRPC server: PopMQ's own (popmq_http2), or grpcio's. With "auto" the release chooses: its own.
 TRANSPORTS = ("auto", "python", "grpcio")
-TRANSPORT = os.environ.get("POPMQ_TRANSPORT", "auto")
+TRANSPORT = os.environ.get("POPMQ_TRANSPORT", "").strip() or "auto"  # an empty variable counts as not set
 #: A client opens one connection, or a few; a proxy, or a network behind one address, opens those of all its clients.
 CONNECTIONS_PER_ADDRESS = 1_000
 #: What keeps the messages; process/engines.py starts them.
@@ -46,7 +46,7 @@ MEMBER_CONNECTIONS = 2_000
 SYNC_MODES = ("full", "meta", "none")
 #: Whether commit batches go through a journal (store/journal/folding.py).
 JOURNAL_MODES = ("off", "on")
-JOURNAL = os.environ.get("POPMQ_JOURNAL", "on")
+JOURNAL = os.environ.get("POPMQ_JOURNAL", "").strip() or "on"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 

@@ -4,6 +4,8 @@ import logging
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -200,6 +202,14 @@ def test_an_unknown_flag_names_the_nearest(capsys: pytest.CaptureFixture[str]) -
 
 def test_variables_that_are_empty_or_a_service_link_count_as_not_set() -> None:
     assert load([], {"POPMQ_PORT": "tcp://10.0.0.7:8081", "POPMQ_SYNC": ""}).sources == {}
+
+
+def test_an_empty_variable_leaves_the_journal_on_and_the_transport_to_the_release() -> None:
+    """Both are the defaults of embedded brokers too, so they are read when the module is."""
+    code = "from popmq_server.options import Options; print(Options().journal, Options().transport)"
+    environment = os.environ | {"POPMQ_JOURNAL": "", "POPMQ_TRANSPORT": ""}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "on auto\n"
 
 
 @pytest.mark.parametrize("text", ["maybe", "tcp://x"])
