@@ -8,11 +8,15 @@ import ssl
 import stat
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import grpc
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
 
 from harness.broker_process import BrokerProcess, own_port
 from popmq_proto.v1 import popmq_pb2 as pb
@@ -70,6 +74,20 @@ def made(folder: Path) -> CertificatePair:
     """Another certificate for this machine."""
     folder.mkdir(exist_ok=True)
     return development(folder, ("127.0.0.1",), FakeClock()).pair
+
+
+def short() -> CertificatePair:
+    """A certificate whose key is too short for OpenSSL."""
+    key = rsa.generate_private_key(65537, 1024)
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    now, name = datetime.now(UTC), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "short")])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1)
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=9))
+        .sign(key, hashes.SHA256())
+    )
+    return CertificatePair(made.public_bytes(pem), key.private_bytes(pem, form, serialization.NoEncryption()))
 
 
 def put(pair: CertificatePair, cert: Path, key: Path) -> None:
@@ -244,7 +262,7 @@ def test_the_time_that_is_left_of_the_certificate_is_gauged_and_follows_a_replac
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("broken", ["no certificate", "another's key", "gone"])
+@pytest.mark.parametrize("broken", ["no certificate", "another's key", "gone", "a key that OpenSSL refuses"])
 def test_a_broken_replacement_keeps_the_old_certificate_and_is_logged_once(
     broker: EmbeddedBroker, folder: Path, tls_port: int, tmp_path: Path, broken: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -253,6 +271,8 @@ def test_a_broken_replacement_keeps_the_old_certificate_and_is_logged_once(
         (folder / DEVELOPMENT_CERT).write_text("tomorrow")
     elif broken == "another's key":
         (folder / DEVELOPMENT_KEY).write_bytes(made(tmp_path / "other").key)
+    elif broken == "a key that OpenSSL refuses":
+        put(short(), folder / DEVELOPMENT_CERT, folder / DEVELOPMENT_KEY)
     else:
         (folder / DEVELOPMENT_KEY).unlink()
     with caplog.at_level(logging.INFO, "popmq.tls"):

@@ -13,6 +13,7 @@ import logging
 import os
 import pathlib
 import socket
+import ssl
 import tempfile
 import threading
 from collections.abc import Iterable
@@ -163,6 +164,8 @@ def _read(cert: pathlib.Path, key: pathlib.Path, client_ca: pathlib.Path | None 
     served = x509.load_pem_x509_certificates(pair.chain)[0]
     if serialization.load_pem_private_key(pair.key, None).public_key() != served.public_key():
         raise ValueError("the key is of another certificate")
+    # OpenSSL, which serves it, refuses some that are read here: short keys, old digests, a chain that is cut off.
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, str)
     if client_ca:
         try:
             x509.load_pem_x509_certificates(pair.client_ca)
@@ -173,7 +176,9 @@ def _read(cert: pathlib.Path, key: pathlib.Path, client_ca: pathlib.Path | None 
 
 def _why(error: BaseException) -> str:
     """One sentence about the fault; for an OSError with the file's name."""
-    return f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else str(error).rstrip(".")
+    if isinstance(error, OSError) and error.filename:  # OpenSSL names none
+        return f"{error.strerror}: {error.filename}"
+    return str(error).rstrip(".")
 
 
 def _ends(chain: bytes) -> datetime:
