@@ -21,6 +21,7 @@ UNIT = DEPLOY / "systemd" / "popmq.service"
 MANIFEST = DEPLOY / "kubernetes" / "popmq.yaml"
 COMPOSE = DEPLOY / "compose" / "compose.yaml"
 DOCKERFILE = ROOT / "Dockerfile"
+PODS = [*(DEPLOY / "kubernetes").glob("popmq*.yaml"), DEPLOY / "helm" / "popmq" / "templates" / "_helpers.tpl"]
 
 
 def unit(name: str) -> str:
@@ -112,6 +113,14 @@ def test_the_manifest_probes_the_paths_and_ports_that_are_served() -> None:
     probes = dict(re.findall(r"(\w+)Probe:\n\s+httpGet: \{path: (/\w+), port: metrics\}", text))
     assert probes == {"liveness": "/healthz", "readiness": "/readyz"}
     assert f'prometheus.io/port: "{METRICS_PORT}"' in text
+
+
+@pytest.mark.parametrize("pod", PODS, ids=lambda path: path.name)
+def test_the_file_of_a_pod_decides_what_its_image_names_too(pod: Path) -> None:
+    """A variable takes precedence over the file: with that of the image the host `::` of the chart had no effect."""
+    named = set(re.findall(r"\b(POPMQ_\w+)=", DOCKERFILE.read_text()))
+    assert "POPMQ_HOST" in named
+    assert named <= set(re.findall(r"- \{name: (\w+), value: \"\"\}", pod.read_text()))
 
 
 def test_one_broker_has_one_store() -> None:

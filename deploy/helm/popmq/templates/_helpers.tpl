@@ -191,11 +191,11 @@ spec:
       image: {{ include "popmq.image" . | quote }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
       args: [popmq, serve, --config, /etc/popmq/popmq.toml]
-      {{- if $gateway }}
+      # What the image names would take precedence over popmq.toml.
       env:
-        # The image names a data folder, and a gateway has none.
+        - {name: POPMQ_HOST, value: ""}
+        - {name: POPMQ_METRICS_HOST, value: ""}
         - {name: POPMQ_DATA, value: ""}
-      {{- end }}
       ports:
         - {name: grpc, containerPort: 8081}
         - {name: grpc-tls, containerPort: 8082}
