@@ -13,7 +13,7 @@ from popmq_verify.stages import STAGES, Plan
 #: The engine whose promises depend on this machine.
 EMBEDDED = "embedded"
 #: Settings of the user that a scratch broker gets too. The others are about ports, TLS, keys, logs and the console.
-TAKEN = ("sync", "transport", "max_size", "connections_per_address")
+TAKEN = ("sync", "journal", "transport", "max_size", "connections_per_address")
 
 
 def plan(config: str | None, minutes: float, scratch: str | None, seed: int | None) -> Plan:
@@ -41,6 +41,13 @@ def plan(config: str | None, minutes: float, scratch: str | None, seed: int | No
     if seed is None:
         seed = random.SystemRandom().randrange(1 << 32)
     return Plan(folder.resolve(), tuple(flags), settings.options.sync, minutes, seed)
+
+
+def refuse_unwritable(report: Path) -> None:
+    """Raises ValueError, a sentence, if the page could not be written at the end of the test."""
+    place, needed = (report, os.W_OK) if report.exists() else (report.absolute().parent, os.W_OK | os.X_OK)
+    if report.is_dir() or not os.access(place, needed):
+        raise ValueError(f"{report} cannot be written: name another file with --report")
 
 
 def chosen(names: Sequence[str]) -> list[str]:

@@ -27,9 +27,12 @@ def test_the_settings_of_the_broker_that_change_what_it_does_are_those_of_the_te
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POPMQ_SYNC", "meta")
-    (tmp_path / "popmq.toml").write_text('data = "data"\nport = 1\nmax_size = "64MiB"\ntls_only = true\n')
+    monkeypatch.delenv("POPMQ_JOURNAL", raising=False)
+    text = 'data = "data"\nport = 1\nmax_size = "64MiB"\njournal = "off"\ntls_only = true\n'
+    (tmp_path / "popmq.toml").write_text(text)
     plan = verifying.plan(str(tmp_path / "popmq.toml"), 1, None, 5)
-    assert plan == Plan(tmp_path, ("--sync", "meta", "--max-size", str(64 << 20)), "meta", 1, 5)
+    flags = ("--sync", "meta", "--journal", "off", "--max-size", str(64 << 20))
+    assert plan == Plan(tmp_path, flags, "meta", 1, 5)
     outcome = run(plan, "power cuts")
     assert outcome.findings == []
     assert outcome.skipped, "a power cut may lose messages with this setting, or this machine cannot test it"
@@ -42,6 +45,8 @@ def test_the_settings_of_the_broker_that_change_what_it_does_are_those_of_the_te
         (["--config", "nowhere.toml"], "nowhere.toml"),
         (["--only", "thunder"], "there is no stage 'thunder': kills"),
         (["--scratch", "/nowhere"], "/nowhere does not exist: make it"),
+        (["--report", "/nowhere/page.html"], "/nowhere/page.html cannot be written: name another file"),
+        (["--report", "."], ". cannot be written: name another file"),
         (["--config", "gateway.toml"], "engine = rocketmq (gateway.toml): a gateway keeps no messages"),
     ],
 )

@@ -50,6 +50,7 @@ def verify(
     try:
         plan = verifying.plan(config, minutes, scratch, seed)
         chosen = verifying.chosen(stages)
+        verifying.refuse_unwritable(pathlib.Path(report))
     except ValueError as error:
         click.echo(f"popmq: {error}", err=True)
         sys.exit(_SETTINGS)
