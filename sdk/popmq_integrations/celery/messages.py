@@ -53,8 +53,7 @@ def due(eta: object) -> datetime | None:
 
 def decoded(delivery: popmq.Delivery, tag: object) -> dict[str, Any]:
     """What kombu's virtual message is made of."""
-    # A message that another client has sent to the topic is one without headers.
-    payload: dict[str, Any] = loads(delivery.properties.get("kombu") or '{"headers": {}, "properties": {}}')
+    payload = _kept(delivery.properties.get("kombu", ""))
     payload["body"] = b"" if "empty" in delivery.properties else delivery.body
     payload["properties"] |= {
         "delivery_tag": tag,
@@ -66,6 +65,15 @@ def decoded(delivery: popmq.Delivery, tag: object) -> dict[str, Any]:
         },
     }
     return payload
+
+
+def _kept(text: str) -> dict[str, Any]:
+    """What `encoded` has kept. A message that another client has sent, with whatever it says there, has no headers."""
+    with suppress(Exception):  # of kombu's JSON, which also makes objects of other types
+        kept = loads(text)
+        if isinstance(kept["headers"], dict) and isinstance(kept["properties"], dict):
+            return dict(kept)
+    return {"headers": {}, "properties": {}}
 
 
 def _fits(text: object, size: int) -> str:

@@ -258,6 +258,17 @@ def test_a_message_for_no_queue_is_told(connection: kombu.Connection) -> None:
         connection.Producer().publish("lost", routing_key="nowhere")
 
 
+@pytest.mark.parametrize("said", ["", "no JSON", "[]", "{}", '{"headers": 1, "properties": {}}'])
+def test_a_message_of_another_client_has_no_headers_whatever_its_properties_say(
+    connection: kombu.Connection, popmq_broker: Broker, said: str
+) -> None:
+    kombu.Queue("jobs")(connection).declare()
+    popmq_broker.client().send("jobs", popmq.Message("of another client", properties={"kombu": said} if said else {}))
+    consuming = Consuming(connection)
+    assert consuming.until(1) == ["of another client"]
+    assert consuming.messages[0].headers == {}
+
+
 def test_a_broker_that_is_away_is_a_connection_error(connect: Connect) -> None:
     connection = connect("popmq://127.0.0.1:1")
     connection.connect_timeout = 0.2
