@@ -218,7 +218,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         exact = self._patterns(queue)
 
         def deliver(delivery: popmq.Delivery) -> None:
-            if self._passes(delivery, exact):
+            if self._passes(delivery, group, exact):
                 callback(self._message(delivery, no_ack, budget))
             else:
                 self.connection.reader.settle(budget, delivery, popmq.Delivery.ack)
@@ -239,10 +239,14 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                 found.setdefault(binding.exchange, []).append(binding.routing_key)
         return found
 
-    def _passes(self, delivery: popmq.Delivery, patterns: dict[str, list[str]]) -> bool:
+    def _passes(self, delivery: popmq.Delivery, group: str, patterns: dict[str, list[str]]) -> bool:
         exchange = delivery.properties.get("exchange", "")
         key = delivery.properties.get("routing_key", "")
-        return exchange not in patterns or names.matches(patterns[exchange], key)
+        if exchange not in patterns or names.matches(patterns[exchange], key):
+            return True
+        # Others may have bound the queue, too, and their patterns are not known here: only their clauses are.
+        mine = {names.clause("topic", pattern) for pattern in patterns[exchange]}
+        return names.lets_through(self._filters(group).get(names.topic_of_exchange(exchange), ""), mine, key)
 
     def _message(self, delivery: popmq.Delivery, no_ack: bool, budget: Budget) -> Any:
         tag = next(self._delivery_tags)

@@ -57,6 +57,16 @@ def without_clause(sql: str, less: str) -> str:
     return " OR ".join(each for each in _CLAUSE.findall(sql) if each != less) or NOTHING
 
 
+def lets_through(sql: str, without: Iterable[str], key: str) -> bool:
+    """Whether a filter lets a routing key through by other clauses than these."""
+    return any(_passes(each, key) for each in _CLAUSE.findall(sql) if each not in without)
+
+
+def _passes(clause: str, key: str) -> bool:
+    text = clause.partition("'")[2][:-1].replace("''", "'")
+    return key == text if clause.startswith("routing_key = ") else key.startswith(text)
+
+
 @cache
 def _pattern(key: str) -> re.Pattern[str]:
     """The pattern of a topic exchange: `*` is a word, `#` any number of words."""

@@ -56,6 +56,23 @@ def test_bindings_are_added_and_removed_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("sql", "key", "passes"),
+    [
+        ("routing_key STARTSWITH 'a.'", "a.b", False),  # this one is known
+        ("routing_key STARTSWITH 'a.' OR routing_key STARTSWITH 'b.'", "b.c", True),
+        ("routing_key STARTSWITH 'a.' OR routing_key STARTSWITH 'b.'", "c", False),
+        ("routing_key = 'it''s = x' OR routing_key STARTSWITH 'a.'", "it's = x", True),
+        ("routing_key = 'a' OR routing_key STARTSWITH 'a.'", "a.b", False),
+        ("routing_key STARTSWITH 'a.' OR routing_key IS NOT NULL", "c", True),
+        (names.NOTHING, "c", False),
+        ("", "c", False),
+    ],
+)
+def test_a_filter_lets_through_what_other_bindings_do(sql: str, key: str, passes: bool) -> None:
+    assert names.lets_through(sql, {"routing_key STARTSWITH 'a.'"}, key) == passes
+
+
+@pytest.mark.parametrize(
     ("pattern", "matching", "others"),
     [
         ("a.*", ["a.b"], ["a", "a.b.c", "b.a"]),

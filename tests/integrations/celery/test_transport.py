@@ -192,6 +192,17 @@ def test_exchanges_route_also_between_connections_that_know_nothing_of_each_othe
     assert mine.until(1) == yours.until(1) == ["hello"]
 
 
+def test_what_another_program_has_bound_to_a_queue_reaches_each_of_its_consumers(connect: Connect) -> None:
+    exchange = kombu.Exchange("news", type="topic")
+    consuming = Consuming(connect(), kombu.Queue("all", exchange, routing_key="a.*"))
+    consuming.consumer.consume()
+    kombu.Queue("all", exchange, routing_key="b.*")(connect()).declare()
+    producer = connect().Producer()
+    for key in ("b.c", "a.b.c", "a.b"):
+        producer.publish(key, exchange=exchange, routing_key=key)
+    assert consuming.until(2) == ["b.c", "a.b"]
+
+
 def test_a_queue_gets_what_is_published_after_it_was_bound(connect: Connect) -> None:
     exchange = kombu.Exchange("everybody", type="fanout")
     producer = connect().Producer()
