@@ -125,13 +125,18 @@ class PopMQBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has no
         wanted = list(dict.fromkeys(ids))
         self.behind.flush(wanted)
         kept = self.client.results(wanted, GROUP, wait=wait, at_least=1)
-        return {each: self._whole(each, result) for each, result in kept.items() if not result.failed}
+        found = {each: self._whole(each, result) for each, result in kept.items() if not result.failed}
+        return {each: whole for each, whole in found.items() if whole is not None}
 
-    def _whole(self, each: str, result: popmq.Result) -> bytes:
+    def _whole(self, each: str, result: popmq.Result) -> bytes | None:
+        """None: some of its parts are gone, as a limit of bytes drops the oldest first. Then it is none any more."""
         if not result.content_type.startswith(PARTS):
             return result.body
         rest = [identified(f"{each}-{index}") for index in range(1, int(result.content_type.removeprefix(PARTS)))]
         parts = self.client.results(rest, GROUP)
+        if len(parts) < len(rest):
+            self.client.forget_results([each], GROUP)
+            return None
         return b"".join([result.body, *(parts[part].body for part in rest)])
 
     def set(self, key: str, value: str | bytes) -> None:
@@ -145,13 +150,13 @@ class PopMQBackend(KeyValueStoreBackend):  # type: ignore[misc]  # Celery has no
         if soon and len(whole) <= BYTES_MAX:
             self.behind.put(place, popmq.Result(whole))
             return
+        self.behind.flush([place])  # an earlier one, which would take its place
         first, *rest = [whole[at : at + RESULT_MAX] for at in range(0, len(whole) or 1, RESULT_MAX)]
-        for at in range(0, len(rest), PARTS_MAX):
-            numbered = enumerate(rest[at : at + PARTS_MAX], at + 1)
-            parts = {identified(f"{place}-{index}"): popmq.Result(part) for index, part in numbered}
-            self.client.store_results(parts, GROUP)
         kind = f"{PARTS}{1 + len(rest)}" if rest else ""
-        self.client.store_results({place: popmq.Result(first, content_type=kind)}, GROUP)
+        stored = [(identified(f"{place}-{index}"), popmq.Result(part)) for index, part in enumerate(rest, 1)]
+        stored.append((place, popmq.Result(first, content_type=kind)))  # the last one: who finds it finds all
+        for at in range(0, len(stored), PARTS_MAX):
+            self.client.store_results(dict(stored[at : at + PARTS_MAX]), GROUP)
 
     def delete(self, key: str) -> None:
         """Forgets a value."""

@@ -11,7 +11,7 @@ from celery.exceptions import TimeoutError as ResultTimeout
 from celery.result import GroupResult
 
 from popmq.testing import Broker, FakeClock
-from popmq_integrations.celery.backend import PopMQBackend, connected
+from popmq_integrations.celery.backend import GROUP, PopMQBackend, connected
 
 
 @pytest.fixture
@@ -81,6 +81,23 @@ def test_a_value_larger_than_a_result_is_kept_in_parts(app: Celery, backend: Pop
     long = "x" * 700_000
     backend.store_result("t1", long, states.SUCCESS)
     assert app.AsyncResult("t1").get(timeout=10) == long
+
+
+def test_the_parts_of_a_value_are_stored_in_one_commit_so_that_they_expire_together(
+    backend: PopMQBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+    monkeypatch.setattr(type(backend.client), "store_results", lambda _, results, group: calls.append([*results]))
+    backend.store_result("t1", "x" * 700_000, states.SUCCESS)
+    assert calls == [["celery-task-meta-t1-1", "celery-task-meta-t1-2", "celery-task-meta-t1"]]
+
+
+def test_a_value_without_all_of_its_parts_is_none(app: Celery, backend: PopMQBackend) -> None:
+    backend.store_result("t1", "x" * 700_000, states.SUCCESS)
+    backend.client.forget_results(["celery-task-meta-t1-1"], GROUP)  # as a limit of bytes drops the oldest results
+    assert app.AsyncResult("t1").state == states.PENDING
+    with pytest.raises(ResultTimeout):
+        app.AsyncResult("t1").get(timeout=0.05)
 
 
 def test_a_task_id_that_no_lite_topic_may_have_is_as_good(app: Celery, backend: PopMQBackend) -> None:

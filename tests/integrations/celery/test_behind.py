@@ -129,3 +129,33 @@ def test_a_process_reads_what_it_has_given(app: Celery) -> None:
     assert app.AsyncResult("t1").state == states.PENDING
     app.backend.client.close()
     results.connected.cache_clear()
+
+
+def test_a_large_state_that_comes_after_a_small_one_stays(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, begun, may = popmq.Client.store_results, threading.Event(), threading.Event()
+
+    def stored(self: popmq.Client, given: Mapping[str, popmq.Result], group: str) -> None:
+        if threading.current_thread().name == "popmq-results":
+            begun.set()
+            may.wait()
+        store(self, given, group)
+
+    monkeypatch.setattr(popmq.Client, "store_results", stored)
+    app.backend.store_result("t1", "small", "PROGRESS", request=context("early"))
+    begun.wait()
+    flushes, flush = threading.Event(), Behind.flush
+
+    def flushed(self: Behind, places: list[str] | None = None, timeout: float | None = None) -> None:
+        flushes.set()
+        flush(self, places, timeout)
+
+    monkeypatch.setattr(Behind, "flush", flushed)
+    large = ("t1", "x" * 100_000, "PROGRESS")
+    storing = threading.Thread(target=app.backend.store_result, args=large, kwargs={"request": context("early")})
+    storing.start()
+    assert flushes.wait(20)
+    may.set()
+    storing.join()
+    assert len(app.AsyncResult("t1").info) == 100_000
+    app.backend.client.close()
+    results.connected.cache_clear()
