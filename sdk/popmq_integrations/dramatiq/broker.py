@@ -161,7 +161,7 @@ class PopMQBroker(Broker):
             topic = self._made_topic(queue_name)
         except popmq.errors.TryLater as error:
             raise ConnectionClosed(error) from error
-        return PopMQConsumer(self.client, topic, prefetch, timeout)
+        return PopMQConsumer(self.client, topic, queue_name, prefetch, timeout)
 
     def emit_after(self, signal: str, *args: Any, **kwargs: Any) -> None:
         """Notes which message a worker's thread ends: what middlewares enqueue meanwhile is stored with its ack."""

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable
 from queue import Empty, SimpleQueue
 from threading import Thread
+from typing import Any
 
 import dramatiq
 from dramatiq.broker import Consumer, MessageProxy
@@ -24,8 +25,9 @@ class PopMQConsumer(Consumer):
     consumer: Dramatiq closes it when a worker is paused, and acks them with the next one.
     """
 
-    def __init__(self, client: popmq.Client, topic: str, prefetch: int, timeout: int) -> None:
+    def __init__(self, client: popmq.Client, topic: str, queue_name: str, prefetch: int, timeout: int) -> None:
         self._client = client
+        self._queue_name = queue_name
         self._timeout = timeout / 1000
         self._arrived: SimpleQueue[popmq.Delivery | Exception] = SimpleQueue()
         self._loop = client.consume(topic, topic, max_messages=min(prefetch, 256), max_in_hand=prefetch)
@@ -48,11 +50,23 @@ class PopMQConsumer(Consumer):
         if isinstance(found, Exception):
             raise found
         try:
-            return Delivered(dramatiq.Message.decode(found.body), found, self._client.endpoint)
+            return Delivered(self._decoded(found.body), found, self._client.endpoint)
         except DecodeError as error:
-            log.error("message %s of topic %s is no message of Dramatiq: a dead letter", found.message_id, found.topic)
+            where = (found.message_id, found.topic, error.error)
+            log.error("message %s of topic %s is no message of Dramatiq for its queue, but a dead letter: %s", *where)
             found.reject(reason_of(error.error, "dramatiq"))
             return None
+
+    def _decoded(self, body: bytes) -> "dramatiq.Message[Any]":
+        """Raises DecodeError, also for a message that would end a thread of the worker outside of its actor."""
+        message: dramatiq.Message[Any] = dramatiq.Message.decode(body)
+        if not isinstance(message.options, dict) or not isinstance(message.actor_name, str):
+            error: Exception = TypeError("its options are no object, or the name of its actor is no text")
+        elif message.queue_name != self._queue_name:
+            error = ValueError(f"it is of the queue {message.queue_name!r}, not {self._queue_name!r}")
+        else:
+            return message
+        raise DecodeError(str(error), body, error)
 
     def ack(self, message: MessageProxy) -> None:
         """Acks it in the background, several in one request. Messages that no consumer of PopMQ gave are ignored."""

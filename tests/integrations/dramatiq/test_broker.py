@@ -1,5 +1,6 @@
 """Dramatiq on PopMQ: what its broker does for messages, workers and operators."""
 
+import json
 import threading
 from typing import Any
 
@@ -110,6 +111,23 @@ def test_what_is_no_message_of_dramatiq_is_a_dead_letter_and_harms_no_other(
         queues.join("default")
     assert ran.is_set()
     assert queues.get_queue_message_counts("default") == (0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"queue_name": "mails"}, {"queue_name": None}, {"options": None}, {"actor_name": ["print"]}]
+)
+def test_a_message_that_would_end_a_thread_of_the_worker_is_a_dead_letter(
+    queues: PopMQBroker, working: Working, wrong: dict[str, Any]
+) -> None:
+    ran = threading.Event()
+    act = dramatiq.actor(ran.set)
+    act.send()
+    (told,) = queues.client.messages.browse("dramatiq.default").deliveries
+    queues.client.send("dramatiq.default", [json.dumps(told.json() | wrong)] * 3)
+    with working():
+        queues.join("default")
+    assert ran.is_set()
+    assert queues.get_queue_message_counts("default") == (0, 0, 3)
 
 
 def test_urgent_messages_come_first(queues: PopMQBroker) -> None:
