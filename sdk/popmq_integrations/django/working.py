@@ -81,7 +81,8 @@ def _run(backend: PopMQBackend, worker_id: str, delivery: popmq.Delivery) -> pop
         failures = len(result.errors) if events else delivery.attempt - 1
     earlier = [*result.worker_ids, *[""] * delivery.attempt][: delivery.attempt - 1]
     records.change(result, worker_ids=[*earlier, worker_id], last_attempted_at=begun)
-    task_started.send(type(backend), task_result=result)
+    # A receiver that raises is logged by Django: it does not decide whether the task runs, or runs again.
+    task_started.send_robust(type(backend), task_result=result)
     try:
         context = [TaskContext(task_result=result)] if result.task.takes_context else []
         value = normalize_json(result.task.call(*context, *result.args, **result.kwargs))
@@ -90,7 +91,7 @@ def _run(backend: PopMQBackend, worker_id: str, delivery: popmq.Delivery) -> pop
     except BaseException as error:  # SystemExit of a task, too, as Django's own backends do
         _failed(backend, result, failures + 1, error)
         raise AssertionError from None
-    task_finished.send(type(backend), task_result=result)
+    task_finished.send_robust(type(backend), task_result=result)
     return kept
 
 
@@ -101,7 +102,7 @@ def _failed(backend: PopMQBackend, result: Any, failures: int, error: BaseExcept
     if failures < backend.settings.max_attempts:
         raise popmq.RetryLater(reason=records.reason_of(raised)) from error
     records.change(result, finished_at=records.now(), status=TaskResultStatus.FAILED)
-    task_finished.send(type(backend), task_result=result)
+    task_finished.send_robust(type(backend), task_result=result)
     raise popmq.Reject(records.reason_of(raised)) from error
 
 

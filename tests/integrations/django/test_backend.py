@@ -129,6 +129,33 @@ def test_of_several_attempts_too_a_worker_that_dies_uses_up_none_and_a_redrive_b
     assert [each.outcome for each in work()] == ["rejected"]
 
 
+@pytest.mark.parametrize(
+    ("task", "outcome", "status"), [("add", "acked", "SUCCESSFUL"), ("charge", "rejected", "FAILED")]
+)
+def test_a_receiver_of_a_signal_that_raises_changes_nothing(
+    tasks: Any, work: Work, task: str, outcome: str, status: str
+) -> None:
+    from popmq_integrations.django.seam import task_finished, task_started
+
+    heard = []
+
+    def receiver(signal: Any, **_: Any) -> None:
+        heard.append(signal)
+        raise LookupError
+
+    for signal in (task_started, task_finished):
+        signal.connect(receiver)
+    try:
+        result = getattr(tasks, task).enqueue(*([1, 2] if task == "add" else [7]))
+        assert [each.outcome for each in work()] == [outcome]
+    finally:
+        for signal in (task_started, task_finished):
+            signal.disconnect(receiver)
+    assert heard == [task_started, task_finished]
+    result.refresh()
+    assert (result.status, result.attempts) == (status, 1)
+
+
 def test_a_task_that_this_code_does_not_have_waits_for_one_that_has_it(
     popmq_broker: Broker, tasks: Any, work: Work
 ) -> None:
