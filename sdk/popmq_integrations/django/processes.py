@@ -6,6 +6,7 @@ A process that forks after it has used a backend, as servers do, makes both anew
 import os
 import threading
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -55,24 +56,28 @@ class Process:
 
     def send(self, topic: str, message: popmq.Message) -> None:
         """Sends in the transaction of this thread, if there is one; creates the topic if it is missing."""
-        try:
-            self._send(topic, message)
-        except errors.TopicNotFound:
-            self.declare(topic)
-            self._send(topic, message)
-
-    def _send(self, topic: str, message: popmq.Message) -> None:
         alias = self._options.database
-        database = connections[alias]
+        send = partial(self.client.send, topic, message)
         if not self._in_transaction():
-            self.client.send(topic, message)
-        elif decides(database):
-            # A savepoint: a send that raises is rolled back, also if the caller catches the error and commits.
-            with transaction.atomic(using=alias), self.outbox(database) as box:
-                box.send(topic, message)
+            self._with_topic(topic, send)
+        elif decides(connections[alias]):
+            self._with_topic(topic, partial(self._send_with_outbox, topic, message))
             self._deciding.append(message.message_id)
         else:
-            transaction.on_commit(partial(self.client.send, topic, message), using=alias)
+            transaction.on_commit(partial(self._with_topic, topic, send), using=alias)
+
+    def _with_topic(self, topic: str, send: Callable[[], object]) -> None:
+        try:
+            send()
+        except errors.TopicNotFound:
+            self.declare(topic)
+            send()
+
+    def _send_with_outbox(self, topic: str, message: popmq.Message) -> None:
+        alias = self._options.database
+        # A savepoint: a send that raises is rolled back, also if the caller catches the error and commits.
+        with transaction.atomic(using=alias), self.outbox(connections[alias]) as box:
+            box.send(topic, message)
 
     def declare(self, *topics: str) -> None:
         """Creates the topics and the group that are not there. Raises PermissionDenied for a key that may not."""

@@ -98,6 +98,15 @@ def test_with_a_database_that_cannot_be_asked_tasks_are_sent_after_the_commit(
     assert arguments(work()) == [1]
 
 
+def test_what_is_sent_after_the_commit_makes_its_topic(tasks_of: Callable[..., Any], work: Work) -> None:
+    from django.db import transaction
+
+    tasks = tasks_of(database="default")  # in memory
+    with transaction.atomic():
+        tasks.paid.enqueue(1)
+    assert arguments(work()) == [1]
+
+
 def test_migrate_makes_the_table_of_the_outbox(tasks: Any) -> None:
     from django.core.management import call_command
     from django.db import connections
