@@ -19,7 +19,7 @@ CONNECTION = ("endpoint", "access_key", "secret", "tls", "tls_ca", "client_cert"
 VENDORS = ("mysql", "postgresql", "sqlite")
 #: A name of a topic, or of a part of one.
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
-NAME_MAX = 127
+NAME_MAX, GROUP_NAME_MAX = 127, 120
 #: Seconds for which a group keeps results.
 KEEP_S = (60.0, 10 * 365 * 86_400.0)
 
@@ -82,11 +82,11 @@ def _values(place: str, options: Options) -> Iterator[checks.CheckMessage]:
             raise ValueError(f"{options.results_keep!r} is not between 1 minute and 10 years")
     except (popmq.PopMQError, TypeError, ValueError) as error:
         yield checks.Error(f"{place}: results_keep: {error}.", id="popmq.E004")
-    for name in ("group", "topic_prefix"):
+    for name, most in (("group", GROUP_NAME_MAX), ("topic_prefix", NAME_MAX)):
         text = getattr(options, name)
-        is_name = isinstance(text, str) and _NAME.fullmatch(text) and len(text) <= NAME_MAX
+        is_name = isinstance(text, str) and _NAME.fullmatch(text) and len(text) <= most
         if not is_name and not (name == "topic_prefix" and text == ""):
-            hint = "It has letters, digits, '_', '-' and '.'."
+            hint = f"It has up to {most} letters, digits, '_', '-' and '.'."
             yield checks.Error(f"{place}: {name} is {text!r:.140}.", hint=hint, id="popmq.E004")
     if options.database not in connections:
         known = ", ".join(map(repr, connections))
