@@ -60,6 +60,42 @@ def test_a_database_that_cannot_be_asked_is_refused_where_it_is_given(
         popmq.Outbox(client, database)
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["sqlite://", "sqlite:///:memory:", "sqlite:///file::memory:?uri=true", "sqlite:///file:a?mode=memory&uri=true"],
+)
+async def test_an_engine_of_a_database_in_memory_is_refused(
+    popmq_broker: Broker, client: popmq.Client, url: str
+) -> None:
+    pool = pytest.importorskip("sqlalchemy.pool").NullPool
+    engine = pytest.importorskip("sqlalchemy").create_engine(url, poolclass=pool)
+    with pytest.raises(ValueError, match="ends with its process"):
+        popmq.Outbox(client, engine)
+    engine = pytest.importorskip("sqlalchemy.ext.asyncio").create_async_engine(
+        url.replace(":", "+aiosqlite:", 1), poolclass=pool
+    )
+    async with popmq_broker.async_client() as async_client:
+        with pytest.raises(ValueError, match="ends with its process"):
+            popmq.AsyncOutbox(async_client, engine)
+
+
+def test_a_connection_or_session_is_no_database_since_an_outbox_needs_one_of_its_own(
+    client: popmq.Client, connection: sqlite3.Connection
+) -> None:
+    engine = pytest.importorskip("sqlalchemy").create_engine("sqlite:///a")
+    with pytest.importorskip("sqlalchemy.orm").Session(engine) as session:
+        for wrong in (connection, session):
+            with pytest.raises(TypeError, match="is no URL, path, engine"):
+                popmq.Outbox(client, wrong)
+
+
+@pytest.mark.parametrize("url", ["mysql://me:secret@host/shop?ssl_ca=a", "mariadb+pymysql://host/shop?unix_socket=/a"])
+def test_parameters_of_a_mysql_url_are_refused_and_not_ignored(client: popmq.Client, url: str) -> None:
+    with pytest.raises(ValueError, match=r"such as '(ssl_ca|unix_socket)': give an engine of SQLAlchemy") as error:
+        popmq.Outbox(client, url)
+    assert "secret" not in str(error.value)
+
+
 @pytest.mark.parametrize("scheme", ["sqlite://", "oracle://", "redis://"])
 def test_a_url_of_another_database_is_refused_with_what_may_be_given(client: popmq.Client, scheme: str) -> None:
     with pytest.raises(ValueError, match=rf"opens no {scheme} URL: give postgresql://…, .* path of an SQLite") as error:

@@ -79,11 +79,19 @@ def url_of(database: object) -> str:
 
 
 def mysql_of(database: object) -> dict[str, Any]:
-    """Where the URL of a MySQL leads, by the names of its libraries; empty for what is none."""
+    """Where the URL of a MySQL leads, by the names of its libraries; empty for what is none.
+
+    Raises ValueError for a URL with parameters: each library has others, and one that is ignored may be that of TLS.
+    """
     text = database if isinstance(database, str) else ""
     if not _MYSQL_URL.match(text):
         return {}
     url = urlsplit(text)
+    if url.query:
+        raise ValueError(
+            f"an outbox reads no parameters of a MySQL URL, such as {url.query.partition('=')[0]!r}: give an engine of "
+            "SQLAlchemy, or a function that returns a new connection"
+        )
     given = {
         "host": url.hostname,
         "port": url.port,
@@ -106,7 +114,7 @@ def path_of(database: object) -> str:
     """
     path = os.fspath(database) if isinstance(database, (str, os.PathLike)) else ""
     if path == ":memory:" or (isinstance(database, str) and not path):
-        raise ValueError("this database ends with its process: an outbox needs one that others can ask, in a file")
+        raise ValueError(_IN_MEMORY)
     if isinstance(database, str) and (scheme := _ANY_URL.match(database)):  # the rest may have a password
         raise ValueError(
             f"an outbox opens no {scheme[0]} URL: give postgresql://…, mysql://… or mariadb://…, the path of an SQLite "
@@ -117,14 +125,23 @@ def path_of(database: object) -> str:
 
 def check_database(database: object, is_async: bool) -> None:
     """Raises TypeError, ValueError for what an outbox cannot open."""
-    if not (
-        url_of(database)
-        or mysql_of(database)
-        or path_of(database)
-        or library_of(database, is_async)
-        or callable(database)
-    ):
+    if url_of(database) or mysql_of(database) or path_of(database):
+        return
+    library = library_of(database, is_async)
+    opens = hasattr(database, "connect") if library in ("sqlalchemy", "django") else not library and callable(database)
+    if not opens:
         raise refusal(database, WANTED_DATABASE)
+    if library and _is_in_memory(library, database):
+        raise ValueError(_IN_MEMORY)
+
+
+def _is_in_memory(library: str, database: Any) -> bool:
+    """Whether an engine of SQLAlchemy, or a connection of Django, is of an SQLite database in memory."""
+    if library == "django":
+        return database.vendor == "sqlite" and bool(database.is_in_memory_db())
+    url = database.url
+    is_sqlite = url.get_backend_name() == "sqlite"
+    return is_sqlite and (not url.database or ":memory:" in url.database or url.query.get("mode") == "memory")
 
 
 def one_of(*names: str) -> Any:
@@ -142,5 +159,6 @@ def refusal(given: object, wanted: str) -> TypeError:
     return TypeError(f"{given!r:.80}, of type {type(given).__name__}, is no {wanted}")
 
 
+_IN_MEMORY = "this database ends with its process: an outbox needs one that others can ask, in a file"
 WANTED_CONNECTION = "session or connection of SQLAlchemy, Django, psycopg, asyncpg, PyMySQL or sqlite3"
 WANTED_DATABASE = "URL, path, engine of SQLAlchemy, connection of Django, nor a function that returns a new connection"
