@@ -7,7 +7,7 @@ import pytest
 
 from popmq.testing import Broker
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually, has_retried
-from tests.sdk.pulling.pulls import committed, each_queue, handle, later, next_of, pulling, soon, take
+from tests.sdk.pulling.pulls import cached, committed, each_queue, handle, later, next_of, pulling, soon, take
 
 pytestmark = pytest.mark.usefixtures("popmq_clock")
 
@@ -189,6 +189,22 @@ async def test_a_queue_whose_lock_is_lost_is_given_up_without_a_commit(
         await other.queues.unlock(TOPIC, GROUP)
         await advance(1.0)
         await eventually(lambda: pulling(consumer))
+
+
+async def test_a_lock_that_ends_while_the_event_loop_is_blocked_holds_up_its_queue_until_there_is_another(
+    client: Any, guard: Any, advance: Any, popmq_clock: Any
+) -> None:
+    await client.topics.create("narrow", queues=1)
+    await client.send("narrow", ["a", "b"])
+    async with client.pull_consume("narrow", GROUP, orderly=True) as consumer:
+        first = await next_of(consumer)
+        await eventually(lambda: cached(consumer, 2))
+        await asyncio.to_thread(popmq_clock.broker_clock.advance, 31_000)  # nothing that is due is done
+        first.ack()
+        waiting = soon(consumer)
+        await eventually(lambda: later(advance, waiting))
+        again = await handle(guard, await waiting)
+        assert [again.text(), *await take(consumer, guard, 1)] == ["a", "b"]
 
 
 async def holds_all(seen: dict[int, list[int]]) -> bool:

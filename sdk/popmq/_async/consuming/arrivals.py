@@ -52,10 +52,9 @@ class Arrivals:
             while self._sources:
                 source = next(iter(self._sources))
                 del self._sources[source]
-                delivery = source.take(now)
-                if source.waiting(now):
-                    self._sources[source] = None
-                if delivery is not None:
+                if (delivery := source.take(now)) is not None:
+                    if source.waiting(now):
+                        self._sources[source] = None
                     return delivery
         return None
 

@@ -102,7 +102,11 @@ class Puller:
         others are read while the broker is away too, until it assigns them to another client.
         """
         if self.queue.orderly:
-            self.queue.locked_until = until
+            with self._context.lock:
+                self.queue.locked_until = until
+                waiting = self.queue.waiting(self._context.clock.now())
+            if waiting:
+                self._context.arrivals.offer(self)  # it may have been passed over when the lock was not certain
 
     def end(self) -> None:
         """Cancels the running pull and ends the loop after it; `ended` waits for that."""
