@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from popmq.testing import Broker
+import popmq
+from popmq.testing import Broker, FakeClock
 from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually, has_retried
 from tests.sdk.pulling.pulls import cached, committed, each_queue, handle, later, next_of, pulling, soon, take
 
@@ -205,6 +206,24 @@ async def test_a_lock_that_ends_while_the_event_loop_is_blocked_holds_up_its_que
         await eventually(lambda: later(advance, waiting))
         again = await handle(guard, await waiting)
         assert [again.text(), *await take(consumer, guard, 1)] == ["a", "b"]
+
+
+def test_a_delayed_message_that_no_handler_has_time_for_is_due_once(
+    sync_client: popmq.Client, popmq_clock: FakeClock
+) -> None:
+    """Or the scheduler of the client would run again and again, without a pause."""
+    sync_client.topics.create("narrow", queues=2)
+    sync_client.send("narrow", ["1"])
+    sync_client.send("narrow", ["2"])
+    consumer = sync_client.pull_consume("narrow", GROUP, orderly=True)
+    delayed, in_hand = next(consumer), next(consumer)
+    delayed.release(1.0)
+    popmq_clock.advance(1_000)
+    assert (sync_client._parts.scheduler.due() or 0.0) > popmq_clock.now()
+    with next(consumer) as again:
+        assert again.text() == delayed.text()
+    in_hand.ack()
+    consumer.close()
 
 
 async def holds_all(seen: dict[int, list[int]]) -> bool:

@@ -218,6 +218,17 @@ class Puller:
         """Whether `take` would return a delivery. The caller holds the lock."""
         return not self._context.stale and self.queue.waiting(now)
 
+    def due(self, now: float) -> float | None:
+        """When its next delayed message is to be offered; None: there is none, it was offered, or cannot be taken now.
+
+        The caller holds the lock.
+        """
+        at, context = self.queue.again_at(), self._context
+        if at is None or at > now:
+            return at
+        waits = context.arrivals.offered(self) or context.stale or self.queue.leaving or not self.queue.locked(now)
+        return None if waits else at
+
     def hold(self, delivery: Delivery, lease: float, since: float) -> None:
         """Does nothing: a pulled message has no lease."""
 

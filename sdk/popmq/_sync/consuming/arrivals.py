@@ -33,6 +33,10 @@ class Arrivals:
             self._sources.setdefault(source)
         self._news.set()
 
+    def offered(self, source: Source) -> bool:
+        """Whether it is looked at by one of the next calls of `next`. The caller holds the lock."""
+        return source in self._sources
+
     def fail(self, error: PopMQError) -> None:
         """Ends the loop of the consumer with this error."""
         self._error = self._error or error

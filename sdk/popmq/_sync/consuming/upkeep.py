@@ -76,8 +76,9 @@ class Upkeep:
         if not self._opened or self._stop.is_set():
             return None
         dues = [self._rebalance_at, self._commit_at, self._lock_at]
+        now = self._context.clock.now()
         with self._context.lock:
-            dues += [at for puller in self._pullers.values() if (at := puller.queue.again_at()) is not None]
+            dues += [at for puller in self._pullers.values() if (at := puller.due(now)) is not None]
         return min(dues)
 
     def run(self) -> None:
@@ -178,9 +179,10 @@ class Upkeep:
             return True
 
     def _offer(self, now: float) -> None:
-        for puller in self._pullers.values():
-            if (at := puller.queue.again_at()) is not None and at <= now:
-                self._context.arrivals.offer(puller)
+        with self._context.lock:
+            due = [puller for puller in self._pullers.values() if (at := puller.due(now)) is not None and at <= now]
+        for puller in due:
+            self._context.arrivals.offer(puller)
 
     def _rebalance(self) -> bool:
         """False: some assigned queues are not locked yet, or some lost queues are not released yet."""
