@@ -122,6 +122,11 @@ async def has_retried(client: Any) -> bool:
     return bool(client.client_stats().retries)
 
 
+async def holds(found: Callable[[], object]) -> bool:
+    await asyncio.sleep(0)
+    return bool(found())
+
+
 async def told(caplog: pytest.LogCaptureFixture, text: str) -> bool:
     await asyncio.sleep(0)
     return text in caplog.text

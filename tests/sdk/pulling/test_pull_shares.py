@@ -1,6 +1,7 @@
 """Who reads which queue: consumers that come, go, fall silent and are switched off; and offsets that were no place."""
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -12,8 +13,8 @@ import popmq
 from popmq import errors
 from popmq.testing import Broker
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.sdk.calling.lossy import REFUSE, LossyWire
-from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually, told
+from tests.sdk.calling.lossy import REFUSE, LossyWire, holding
+from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually, holds, told
 from tests.sdk.pulling.pulls import (
     asked_for_locks,
     cached,
@@ -385,3 +386,22 @@ async def test_a_send_back_that_fails_is_tried_again_and_nothing_is_lost(
         await advance(10.0)
         again = await handle(guard, await next_of(consumer))
         assert again.attempt == 2
+
+
+async def test_a_close_that_is_cancelled_leaves_no_session_that_keeps_queues(
+    popmq_broker: Broker, sync_client: popmq.Client, wire: LossyWire, advance: Any, late: threading.Event
+) -> None:
+    sync_client.send(TOPIC, "x")
+    async with popmq.AsyncClient(wire.endpoint, clock=popmq_broker.clock) as reader:
+        consumer = reader.pull_consume(TOPIC, GROUP)
+        async with await anext(consumer):
+            pass
+        wire.plan["UpdateOffsets"] = [holding(late)]
+        closing = asyncio.create_task(consumer.close())
+        await eventually(lambda: holds(lambda: wire.seen["UpdateOffsets"]))
+        closing.cancel()
+        await asyncio.wait([closing])
+        late.set()
+        beats = len(wire.seen["Heartbeat"])
+        await advance(HEARTBEAT_S)
+        assert len(wire.seen["Heartbeat"]) == beats

@@ -139,14 +139,16 @@ class Upkeep:
         """Commits, releases its queues, and leaves the group."""
         with self._turn:
             opened, self._opened = self._opened, False
-            reachable = True
+            reachable = False  # also when this is cancelled: then its session ends without a goodbye
             try:
                 self._retire(list(self._pullers))
+                reachable = True
             except PopMQError as error:
                 reachable = not isinstance(error, TryLater)
                 log.warning("the commit failed, messages handled since the last commit come again: %s", error)
-            if opened:
-                self._share.close(goodbye=reachable)
+            finally:
+                if opened:
+                    self._share.close(goodbye=reachable)
 
     def _notice_restart(self, now: float) -> None:
         """A broker that was away may have restarted and lost its sessions and locks. So locks are renewed at once, and
