@@ -14,7 +14,7 @@ from popmq_http2 import Code
 from popmq_http2.client.call import CallFailed, Status
 from popmq_proto.v1 import popmq_pb2 as pb
 from tests.sdk.calling.lossy import HANG, REFUSE, LossyWire
-from tests.sdk.conftest import QUICK, TOPIC, Connect
+from tests.sdk.conftest import GROUP, QUICK, TOPIC, Connect
 
 
 @pytest.mark.parametrize("code", sorted(set(pb.Code.keys()) - {"CODE_UNSPECIFIED"}))
@@ -136,3 +136,20 @@ async def test_a_server_that_is_not_a_broker_is_called_once(connect: Connect, sa
         with pytest.raises(errors.Unavailable, match="that port serves something else: name the broker's") as refused:
             await client.topics.list()
     assert (called, refused.value.retryable) == (1, False)
+
+
+async def test_heartbeats_of_a_client_that_tries_once_have_a_second_between_them_while_the_broker_is_away(
+    client: Any, connect: Connect, wire: LossyWire, advance: Any
+) -> None:
+    await client.send(TOPIC, "x")
+    consumer = connect(wire.endpoint, retry=popmq.Retry(tries=1)).consume(TOPIC, GROUP)
+    (await consumer.__anext__()).ack()
+    wire.plan["Heartbeat"] = [REFUSE] * 10
+    await advance(30.0)
+    tried = len(wire.seen["Heartbeat"])
+    for _ in range(9):
+        await advance(0.1)
+    assert len(wire.seen["Heartbeat"]) == tried
+    await advance(0.1)
+    assert len(wire.seen["Heartbeat"]) == tried + 1
+    wire.plan["Heartbeat"].clear()

@@ -145,8 +145,9 @@ class Heartbeats:
             self._beaten_at = self._clock.now()
             member.beat_at = self._beaten_at + HEARTBEAT_SOON_S
         except PopMQError as error:
-            log.warning("the heartbeat of group %s failed, next try in %g s: %s", group, HEARTBEAT_AGAIN_S, error)
-            member.beat_at = self._clock.now() + HEARTBEAT_AGAIN_S
+            log.warning("the heartbeat of group %s failed, next try within %g s: %s", group, HEARTBEAT_AGAIN_S, error)
+            self._beaten_at = self._clock.now()  # so that its own loss does not make the next one due at once
+            member.beat_at = self._beaten_at + HEARTBEAT_AGAIN_S
             if isinstance(error, BadRequest):
                 member.assigned(-1)  # the group or a topic is gone: its readers find out which and report it
 
