@@ -288,6 +288,14 @@ async def finished(answer: Any) -> Any:
     return await answer if inspect.isawaitable(answer) else answer
 
 
+def ends_this_task(error: BaseException) -> bool:
+    """Whether the task that runs was cancelled, or its coroutine is closed. Functions of a user may raise the same."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, GeneratorExit)
+
+
 def _wake(waiter: "asyncio.Future[None]") -> None:
     if not waiter.done():
         waiter.set_result(None)

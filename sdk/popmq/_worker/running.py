@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from popmq._async.client import AsyncClient
-from popmq._async.concurrency import finished
+from popmq._async.concurrency import ends_this_task, finished
 from popmq._async.consuming.consumer import AsyncConsumer
 from popmq._calls import requests
 from popmq._worker.handlers import Handler
@@ -331,19 +331,11 @@ async def _called(
     except Exception:
         raise
     except BaseException as error:
-        if _ends_this_task(error):
+        if ends_this_task(error):
             raise
         cancelled = isinstance(error, asyncio.CancelledError)
         what = "was cancelled by what it awaited" if cancelled else f"raised {error!r}"
         raise RuntimeError(f"{handler.name} {what}") from error
-
-
-def _ends_this_task(error: BaseException) -> bool:
-    """Whether the worker cancels the task that runs, or its coroutine is closed."""
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
-    return isinstance(error, GeneratorExit)
 
 
 async def _hooks(middleware: Sequence[Hooks], call: Callable[[Hooks], Any]) -> None:
@@ -352,7 +344,7 @@ async def _hooks(middleware: Sequence[Hooks], call: Callable[[Hooks], Any]) -> N
         try:
             await finished(call(each))
         except BaseException as error:
-            if _ends_this_task(error):
+            if ends_this_task(error):
                 raise
             log.exception("%s failed; the message ends as its handler did", type(each).__qualname__)
 

@@ -179,6 +179,26 @@ async def test_a_checker_that_does_not_know_or_fails_is_asked_again(
     assert ours == {"popmq.transactions"}  # its stream went on
 
 
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(3)], ids=repr)
+async def test_a_checker_that_raises_what_is_meant_for_others_is_asked_again(
+    connect: Connect, client: Any, until_ended: Any, caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    await client.send(TOPIC, popmq.Message("half", transaction=True))
+    checks: list[int] = []
+
+    def check(question: popmq.TransactionCheck) -> str:
+        checks.append(question.check)
+        if len(checks) == 1:
+            raise error
+        return "commit"
+
+    connect().transactions.on_check(TOPIC, check)
+    await until_ended(checks)
+    assert checks == [1, 2]
+    assert await bodies(client) == ["half"]
+    assert f"the checker of {TOPIC} failed" in caplog.text
+
+
 async def test_the_callback_of_an_async_client_may_be_a_coroutine_function(
     client: Any, until_ended: Any, popmq_broker: Broker
 ) -> None:

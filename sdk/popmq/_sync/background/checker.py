@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from popmq._calls import send_calls
-from popmq._sync.concurrency import BackgroundLoop, Lock, Stop, finished
+from popmq._sync.concurrency import BackgroundLoop, Lock, Stop, ends_this_task, finished
 from popmq._sync.transport.wire import Wire
 from popmq._transport.call_retries import Stopped
 from popmq.errors import ClientClosed, PopMQError, TryLater
@@ -80,7 +80,9 @@ class Checker:
             return None
         try:
             resolution = send_calls.resolution_of(finished(callback(check)))
-        except Exception:
+        except BaseException as error:  # such as a cancelling of its own: the next check is answered all the same
+            if ends_this_task(error):
+                raise
             log.exception(
                 "the checker of %s failed on message %s; the broker asks again", check.topic, check.message.message_id
             )
