@@ -121,11 +121,11 @@ class Stop(Event):
         super().__init__()
         self._watchers: list[Callable[[], object]] = []
 
-    def set(self) -> None:
-        """Sets it and calls the watchers."""
-        super().set()
+    def _set(self) -> None:
+        """Both in one turn of the loop: who begins to watch sees that it is set, or is called."""
+        super()._set()
         for watcher in list(self._watchers):
-            _in_loop(self._loop, watcher)
+            watcher()
 
     def watch(self, watcher: Callable[[], object]) -> Callable[[], None]:
         """Calls `watcher` when set, at once if it is set already. Returns a function that removes the watcher."""

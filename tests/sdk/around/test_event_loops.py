@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -114,3 +115,16 @@ def test_a_broker_serves_in_the_event_loop_of_the_programs_policy(
     with EmbeddedBroker(tmp_path / "data", sync="none") as broker, popmq.Client(broker.endpoint) as client:
         client.topics.create(TOPIC)
         assert client.send(TOPIC, b"x" * 1_000_000).offset == 0
+
+
+async def test_a_consumer_that_another_thread_stops_begins_no_long_poll(sync_client: popmq.Client) -> None:
+    sync_client.send(TOPIC, "x")
+    async with popmq.AsyncClient(sync_client.endpoint) as client, client.consume(TOPIC, GROUP) as consumer:
+        async with await anext(consumer):
+            pass
+        stopping = threading.Thread(target=consumer.stop)
+        stopping.start()
+        stopping.join()  # the event loop has not heard of it yet
+        async with asyncio.timeout(10.0):  # in this task: another one would begin after the loop has heard of it
+            with pytest.raises(StopAsyncIteration):
+                await anext(consumer)
