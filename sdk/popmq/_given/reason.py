@@ -18,7 +18,11 @@ def clip(reason: str) -> str:
 
 def reason_of(error: BaseException) -> str:
     """An exception as a reason: its type and text, then the end of its traceback, as far as 4 KiB allow."""
-    text = f"{type(error).__qualname__}: {error}".encode(errors="replace")[:EXCEPTION_BYTES_MAX].decode(errors="ignore")
+    try:
+        told = str(error)
+    except Exception:
+        told = "<exception str() failed>"  # as a traceback says it
+    text = f"{type(error).__qualname__}: {told}".encode(errors="replace")[:EXCEPTION_BYTES_MAX].decode(errors="ignore")
     lines = "".join(traceback.format_tb(handlers_traceback(error))).encode(errors="replace")
     tail = lines[-(REASON_BYTES_MAX - EXCEPTION_BYTES_MAX - 1) :].decode(errors="ignore")
     return clip(f"{text}\n{tail}".rstrip())

@@ -62,3 +62,19 @@ def test_a_coroutine_that_a_coroutine_function_returns_is_awaited(popmq_broker: 
 
     assert outcomes(popmq_broker, decorated(work)) == {b"bad": "acked", b"good": "acked"}
     assert ran == [b"bad", b"good"]
+
+
+def test_an_error_whose_text_fails_is_that_of_its_handler_and_ends_no_worker(popmq_broker: Broker) -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise TypeError("not enough arguments for format string")
+
+    def work(delivery: popmq.Delivery) -> None:
+        if delivery.body == b"bad":
+            raise Odd
+
+    assert outcomes(popmq_broker, work) == {b"bad": "released", b"good": "acked"}
+    client = popmq_broker.client()
+    (bad,) = client.messages.browse("orders", order="oldest", search="bad").deliveries
+    (life,) = client.messages.why(bad.message_id)
+    assert "Odd: <exception str() failed>" in repr(life)
