@@ -274,3 +274,34 @@ def test_an_outbox_that_was_closed_opens_no_connection_for_the_broker(
     connection.rollback()
     client.close()
     assert opened == [1]
+
+
+FORKS = """
+import os, sqlite3, sys, popmq
+endpoint, path = sys.argv[1:]
+
+class Connection(sqlite3.Connection):
+    def close(self):
+        print("closed by the", "parent" if os.getpid() == parent else "child", flush=True)
+        super().close()
+
+parent = os.getpid()
+open_one = lambda: sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=Connection)
+with popmq.Client(endpoint) as client, popmq.Outbox(client, open_one) as outbox:
+    connection = sqlite3.connect(path)
+    with outbox(connection) as box:
+        box.send("orders", "one")
+        connection.commit()
+    outbox.flush()
+    if os.fork() == 0:
+        raise SystemExit
+    os.wait()
+"""
+
+
+def test_a_forked_child_leaves_the_connection_to_its_parent(
+    popmq_broker: Broker, client: popmq.Client, path: Path
+) -> None:
+    words = [sys.executable, "-c", FORKS, popmq_broker.endpoint, str(path)]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert (ended.stdout, ended.stderr) == ("closed by the parent\n", "")

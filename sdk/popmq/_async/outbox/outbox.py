@@ -16,6 +16,7 @@ from popmq._async.outbox.finishing import Finishing, Sent
 from popmq._calls import send_calls
 from popmq._outbox.libraries import leaves_marker
 from popmq._outbox.verdicts import PROPERTY
+from popmq._runtime import forks
 from popmq.duration import Duration, seconds_of
 from popmq.errors import ClientClosed, OutsideTransaction, PartlyRefused, TopicNotFound
 from popmq.message import Body, Delivery, Message, SendReceipt
@@ -47,6 +48,7 @@ class AsyncOutbox:
         self._client = client
         self._asking = Asking(database)
         self._finishing = Finishing(client, self._asking)
+        self._born = forks.count
         at_exit(self)
 
     def __call__(self, connection: Any) -> AsyncBox:
@@ -89,7 +91,12 @@ class AsyncOutbox:
         return await self._finishing.flush(seconds_of(timeout, "timeout"))
 
     async def close(self) -> None:
-        """Ends the messages of transactions that have ended, and closes its connection to the database."""
+        """Ends the messages of transactions that have ended, and closes its connection to the database.
+
+        In a forked child: nothing, since that connection is its parent's.
+        """
+        if forks.without_threads(self._born):
+            return
         await self.flush(EXIT_S)
         await self._finishing.stop()
         await self._asking.close()
@@ -104,7 +111,8 @@ class AsyncOutbox:
 
     async def _leave(self) -> None:
         """At the end of the program."""
-        await self.flush(EXIT_S)
+        if not forks.without_threads(self._born):
+            await self.flush(EXIT_S)
 
     async def _redrive(self, given_up: list[Delivery], timeout: Duration | None) -> dict[str, str]:
         """Commits those whose transaction committed. The reasons of the others."""

@@ -13,6 +13,7 @@ from popmq import message as _message
 from popmq._calls import send_calls
 from popmq._outbox.libraries import leaves_marker
 from popmq._outbox.verdicts import PROPERTY
+from popmq._runtime import forks
 from popmq._sync.concurrency import at_exit
 from popmq._sync.outbox.asking import Asking
 from popmq._sync.outbox.connections import check_database, reach
@@ -48,6 +49,7 @@ class Outbox:
         self._client = client
         self._asking = Asking(database)
         self._finishing = Finishing(client, self._asking)
+        self._born = forks.count
         at_exit(self)
 
     def __call__(self, connection: Any) -> Box:
@@ -88,7 +90,12 @@ class Outbox:
         return self._finishing.flush(seconds_of(timeout, "timeout"))
 
     def close(self) -> None:
-        """Ends the messages of transactions that have ended, and closes its connection to the database."""
+        """Ends the messages of transactions that have ended, and closes its connection to the database.
+
+        In a forked child: nothing, since that connection is its parent's.
+        """
+        if forks.without_threads(self._born):
+            return
         self.flush(EXIT_S)
         self._finishing.stop()
         self._asking.close()
@@ -103,7 +110,8 @@ class Outbox:
 
     def _leave(self) -> None:
         """At the end of the program."""
-        self.flush(EXIT_S)
+        if not forks.without_threads(self._born):
+            self.flush(EXIT_S)
 
     def _redrive(self, given_up: list[Delivery], timeout: Duration | None) -> dict[str, str]:
         """Commits those whose transaction committed. The reasons of the others."""
