@@ -1,6 +1,7 @@
 """Requests that wait for a reply: by both clients, by workers, over restarts, and when nobody answers."""
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable
@@ -137,6 +138,23 @@ async def test_a_delivery_replies_by_itself(client: Any, kind: str) -> None:
     receipt = await delivery.reply("!") if kind == "async" else await asyncio.to_thread(delivery.reply, "!")
     assert isinstance(receipt, popmq.SendReceipt)
     assert (await asked).text() == "!"
+
+
+async def test_requests_are_answered_again_after_the_topic_of_replies_was_deleted(
+    client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    for deleted in (False, True):
+        if deleted:
+            await client.topics.delete("popmq-replies")
+        asked = asyncio.ensure_future(client.request(ASK, "?", timeout=60.0))
+        delivery = await next_of(client)
+        while True:
+            with contextlib.suppress(errors.TopicNotFound):
+                await client.reply(delivery, "!")
+                break
+        assert (await asked).text() == "!"
+        await client.ack(delivery)
+    assert "Traceback" not in caplog.text
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from popmq._calls import admin_calls, pop_calls, requests
 from popmq._calls.message_rows import Numbering
 from popmq._calls.requests import ACKED, CORRELATION_ID, REPLIES, REPLY_TTL_S, WAIT_S
 from popmq._transport.call_retries import Stopped
-from popmq.errors import AlreadyExists, ClientClosed, PermissionDenied, TryLater
+from popmq.errors import AlreadyExists, ClientClosed, NotFound, PermissionDenied, TryLater
 from popmq.message import Body, Delivery, Message
 from popmq.topic import Group, LiteTopics, Retention
 from popmq_http2.elapsed import monotonic
@@ -111,12 +111,14 @@ class Replies:
             lite_topics=(self._lite_topic,),
         )
         try:
+            await self._make(monotonic())
             deliveries = (await self._wire.run(pop, self._stop)).deliveries
             if deliveries:
                 await self._wire.run(pop_calls.ack(REPLIES, [delivery.handle for delivery in deliveries]))
         except Stopped:
             return None
-        except TryLater as error:
+        except (TryLater, NotFound) as error:  # the topic or the group may have been deleted, or the broker begun anew
+            self._made = self._made and not isinstance(error, NotFound)
             log.debug("no replies for now: %s", error)
             return 1.0
         for delivery in deliveries:
