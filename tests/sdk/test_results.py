@@ -126,6 +126,10 @@ async def test_a_wait_for_some_of_many_ends_with_them(client: Any) -> None:
     assert [*await client.results(["a", "b"], GROUP, wait="30s", at_least=1)] == ["a"]
 
 
+async def test_nobody_waits_for_none_of_the_results(client: Any) -> None:
+    assert await asyncio.wait_for(client.results(["a"], GROUP, wait="30s", at_least=0), 10.0) == {}
+
+
 async def test_a_wait_that_is_over_is_an_error_of_its_own_for_one_and_none_for_many(client: Any) -> None:
     with pytest.raises(ResultTimeout, match="no result"):
         await client.result("a", GROUP)

@@ -51,7 +51,7 @@ class Results:
         missing = settle_calls.ids_of(message_ids)
         found: dict[str, Result] = {}
         enough = len(missing) if at_least is None else min(at_least, len(missing))
-        until = monotonic() + seconds_of(wait, "wait")
+        until = monotonic() + seconds_of(wait, "wait") * (enough > 0)
         while missing:
             left = max(0.0, until - monotonic())
             call = settle_calls.get_results(group, missing, min(left, settle_calls.WAIT_S), max(1, enough - len(found)))
