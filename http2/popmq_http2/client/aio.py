@@ -192,6 +192,12 @@ class AsyncChannel:
     def _connect(self) -> None:
         """Starts an attempt. The task is kept, or the event loop might forget it."""
         self._attempt = self._loop.create_task(self._connected())
+        self._attempt.add_done_callback(self._attempted)
+
+    def _attempted(self, attempt: asyncio.Task[None]) -> None:
+        """A program that ends may cancel all tasks, and then close its clients: their calls must not wait for this."""
+        if attempt.cancelled():
+            self._calling.failed("cannot connect: the attempt was cancelled")
 
     async def _connected(self) -> None:
         """One attempt to connect."""

@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from popmq_http2 import Code, Server
+from popmq_http2.client.aio import AsyncChannel
 from popmq_http2.client.call import CallFailed
 from popmq_http2.client.stream import Tls as Shaken
 from popmq_http2.client.target import Backoff, Options, tls_context
@@ -35,7 +36,7 @@ from popmq_http2.frames import (
 from popmq_http2.hpack import encode
 from popmq_server.clock import SystemClock
 from popmq_server.protocols.access.certificate import DEVELOPMENT_KEY, development
-from tests.http2.client.callers import Make
+from tests.http2.client.callers import Make, path
 from tests.http2.client.conftest import QUICK
 from tests.http2.client.scripted import HEAD, OK
 from tests.http2.conftest import Echo, Serve
@@ -365,3 +366,15 @@ def test_a_connection_that_cannot_start_is_unavailable_and_the_next_call_makes_a
     with pytest.raises(CallFailed, match="cannot connect: Connection refused"):
         channel.unary("/t.Echo/say", b"x").result()
     channel.close()
+
+
+async def test_a_program_that_has_cancelled_all_tasks_can_call_once_more(played: Played) -> None:
+    """An attempt to connect is a task too: a call after it makes another."""
+    channel = AsyncChannel(f"127.0.0.1:{await played(answers)}", None, Options(backoff_first_s=0.0))
+    first = channel.unary(path("say"), b"x", (), 20.0)
+    assert channel._attempt is not None
+    channel._attempt.cancel()
+    with pytest.raises(CallFailed, match="cancelled"):
+        await first.result()
+    assert await channel.unary(path("say"), b"x", (), 20.0).result() == b"here"
+    await channel.close()
