@@ -198,6 +198,7 @@ class AsyncClient(AsyncSettling, AsyncPulling, AsyncRequests, AsyncResults, Asyn
         Raises TopicNotFound, GroupNotFound, InvalidField, FilterConflict, InvalidFilter, WrongConsumeMode, PollingFull,
         InFlightLimit, RateLimited.
         """
+        self._wire.check()  # before they are bound to this event loop: it may be the wrong one
         self._parts.settler.bind()
         self._parts.scheduler.bind()
         call = pop_calls.pop(

@@ -199,6 +199,7 @@ class Client(Settling, Pulling, Requests, Results, Namespaces, Closing):
         Raises TopicNotFound, GroupNotFound, InvalidField, FilterConflict, InvalidFilter, WrongConsumeMode, PollingFull,
         InFlightLimit, RateLimited.
         """
+        self._wire.check()  # before they are bound to this event loop: it may be the wrong one
         self._parts.settler.bind()
         self._parts.scheduler.bind()
         call = pop_calls.pop(

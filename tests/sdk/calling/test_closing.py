@@ -123,6 +123,23 @@ async def test_an_async_client_refuses_another_event_loop(client: Any, popmq_bro
     await mine.close()
 
 
+@pytest.mark.promise("statistics")
+async def test_what_a_client_does_in_the_background_stays_in_its_event_loop_when_another_was_refused(
+    client: Any, popmq_broker: Broker, numbers: Any
+) -> None:
+    await client.groups.create("audit")
+    await client.send(TOPIC, "x")
+    mine = popmq_broker.async_client()
+    (delivery,) = await mine.pop(TOPIC, GROUP)
+    loops = (mine.consume(TOPIC, GROUP), mine.pull_consume(TOPIC, "audit"))
+    for call in (lambda: mine.pop(TOPIC, GROUP), *(loop.__anext__ for loop in loops)):
+        with pytest.raises(errors.ClientClosed, match="another event loop"):
+            await asyncio.to_thread(lambda: asyncio.run(call()))  # noqa: B023 - it is awaited
+    delivery.ack()
+    await mine.close()
+    assert (await numbers()).acked == 1
+
+
 def test_consumers_of_an_async_client_may_be_made_before_its_loop_runs(
     sync_client: popmq.Client, popmq_broker: Broker
 ) -> None:

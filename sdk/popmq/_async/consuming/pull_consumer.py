@@ -128,6 +128,7 @@ class AsyncPullConsumer(AsyncDeliveryLoop):
         return self._send_backs.due() is None and self._upkeep.idle() and not self._arrivals.news()
 
     async def _start(self) -> None:
+        self._parts.wire.check_home()  # before this event loop is bound: it may be the wrong one
         self._parts.scheduler.bind()
         self._send_backs.bind()
         self._stop.watch(self._arrivals.wake)

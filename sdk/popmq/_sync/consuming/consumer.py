@@ -141,6 +141,7 @@ class Consumer(DeliveryLoop):
         return self._fifo and bool(self._last) and self._parts.leases.holds(self._last)
 
     def _start(self) -> None:
+        self._parts.wire.check_home()  # before this event loop is bound: it may be the wrong one
         self._parts.settler.bind()
         self._parts.scheduler.bind()
         self._stop.watch(self._woken)

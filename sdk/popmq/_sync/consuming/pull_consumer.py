@@ -129,6 +129,7 @@ class PullConsumer(DeliveryLoop):
         return self._send_backs.due() is None and self._upkeep.idle() and not self._arrivals.news()
 
     def _start(self) -> None:
+        self._parts.wire.check_home()  # before this event loop is bound: it may be the wrong one
         self._parts.scheduler.bind()
         self._send_backs.bind()
         self._stop.watch(self._arrivals.wake)
