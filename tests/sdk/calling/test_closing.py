@@ -15,8 +15,8 @@ import popmq
 from popmq import errors
 from popmq.testing import Broker, FakeClock
 from popmq_proto.v1 import popmq_pb2 as pb
-from tests.sdk.calling.lossy import LossyWire
-from tests.sdk.conftest import GROUP, TOPIC, Connect
+from tests.sdk.calling.lossy import LossyWire, holding
+from tests.sdk.conftest import GROUP, TOPIC, Connect, eventually, holds
 
 GroupShare = resolve_name("popmq._sync.consuming.share:GroupShare")
 Stop = resolve_name("popmq._sync.concurrency:Stop")
@@ -138,6 +138,31 @@ async def test_what_a_client_does_in_the_background_stays_in_its_event_loop_when
     delivery.ack()
     await mine.close()
     assert (await numbers()).acked == 1
+
+
+async def test_a_loop_that_begins_while_its_client_is_being_closed_ends_with_client_closed(
+    wire: LossyWire, lossy: Any, late: threading.Event
+) -> None:
+    await lossy.groups.create("audit")
+    await lossy.send(TOPIC, "x")
+    first = lossy.consume(TOPIC, GROUP)
+    await lossy.topics.create("later")
+    wire.plan["Ack"] = [holding(late)]
+    (await first.__anext__()).ack()
+    closing = asyncio.ensure_future(lossy.close())
+    await eventually(lambda: holds(first._stop.is_set))
+    second = lossy.consume("later", "audit")
+
+    async def loop() -> None:
+        async for _ in second:
+            pass
+
+    looping = asyncio.ensure_future(loop())
+    await eventually(lambda: holds(lambda: second._opened))
+    late.set()
+    await closing
+    with pytest.raises(errors.ClientClosed):
+        await looping
 
 
 def test_consumers_of_an_async_client_may_be_made_before_its_loop_runs(

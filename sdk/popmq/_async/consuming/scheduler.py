@@ -1,5 +1,6 @@
 """Runs a client's periodic jobs in the background: lease renewal, heartbeats, assignments, commits."""
 
+import contextlib
 from typing import Protocol
 
 from popmq._async.concurrency import BackgroundLoop
@@ -35,8 +36,9 @@ class Scheduler:
         self.wake()
 
     def remove(self, job: Job) -> None:
-        """Runs this job no longer."""
-        self._jobs.remove(job)
+        """Runs this job no longer. It may be gone already: a client that is closed clears all."""
+        with contextlib.suppress(ValueError):
+            self._jobs.remove(job)
 
     def wake(self) -> None:
         """Looks again what is due: a job may be due sooner than before."""

@@ -1,6 +1,7 @@
 # Written by sdk/twin.py from popmq/_async/consuming/scheduler.py: change that one.
 """Runs a client's periodic jobs in the background: lease renewal, heartbeats, assignments, commits."""
 
+import contextlib
 from typing import Protocol
 
 from popmq._consuming.clock import Clock
@@ -36,8 +37,9 @@ class Scheduler:
         self.wake()
 
     def remove(self, job: Job) -> None:
-        """Runs this job no longer."""
-        self._jobs.remove(job)
+        """Runs this job no longer. It may be gone already: a client that is closed clears all."""
+        with contextlib.suppress(ValueError):
+            self._jobs.remove(job)
 
     def wake(self) -> None:
         """Looks again what is due: a job may be due sooner than before."""
