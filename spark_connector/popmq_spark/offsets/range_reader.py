@@ -13,7 +13,8 @@ narrow what the broker sends:
 Spark checks every condition again, so that none of them has to be exact.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -40,6 +41,9 @@ from popmq_spark.queue_ends import Ends, check_readable, created_of, ends_of, pl
 from popmq_spark.ranges import Positions, Ranges, Span, parts_of
 
 _OFFSET_MAX = (1 << 63) - 1
+#: Of the contract: what a tag filter may have.
+TAGS_MAX, FILTER_BYTES_MAX = 256, 16 << 10
+_TAG = re.compile(r"[^\s|\x00-\x1f\x7f-\x9f]+")
 
 
 @dataclass(frozen=True)
@@ -123,8 +127,8 @@ class RangeReader(DataSourceReader):
         rows = sum(span.end - span.start for span in spans)
         parts = parts_of(rows, options.min_partitions, options.max_records_per_partition, options.max_partitions)
         tag = options.tag
-        if wanted.tags is not None and tag is None and options.sql is None and _is_plain(wanted.tags):
-            tag = " || ".join(sorted(wanted.tags))
+        if wanted.tags is not None and tag is None and options.sql is None:
+            tag = _filter_of(wanted.tags)
         shares = [*Ranges(spans, parts).shares()] or [()]
         return [self._part(share, tag, created) for share in shares]
 
@@ -169,9 +173,11 @@ def _at(place: Positions, topic: str, queue: int) -> int:
     return place[topic][queue]
 
 
-def _is_plain(tags: Iterable[str]) -> bool:
-    """Whether these tags can be written as a tag filter, which has no quotes; an empty list cannot."""
-    return bool(tags) and all(tag and tag == tag.strip() and "|" not in tag and tag != "*" for tag in tags)
+def _filter_of(tags: Collection[str]) -> str | None:
+    """The filter of these tags; None if the broker would refuse or misread it: it has no quotes, and is bounded."""
+    text = " || ".join(sorted(tags))
+    plain = all(_TAG.fullmatch(tag) and tag != "*" for tag in tags)
+    return text if plain and 0 < len(tags) <= TAGS_MAX and len(text.encode()) <= FILTER_BYTES_MAX else None
 
 
 class PushingRangeReader(RangeReader):

@@ -185,11 +185,22 @@ def test_a_time_that_ends_before_the_last_messages_leaves_them_at_the_broker(bro
 
 
 def test_a_condition_that_no_tag_filter_can_say_is_left_to_spark(broker: Broker, twenty: int) -> None:
-    for value in ("a || b", "*", " a", ""):
+    for value in ("a || b", "*", " a", "", "a b", "a\x00", "a\u2003b"):
         (part,) = parts(broker, EqualTo(("tag",), value), pushFilters="true")
         assert part.tag is None
+    for value in ("ü&", "(a)'", "\u200b"):
+        assert pushed(broker, EqualTo(("tag",), value)) == []
     (part,) = parts(broker, IsNull(("tag",)), EqualTo(("body",), b"1"), pushFilters="true")
     assert sum(span.end - span.start for span in part.spans) == 20
+
+
+@pytest.mark.parametrize(("count", "size"), [(256, 8), (257, 8), (256, 64), (1, 1 << 20)])
+def test_more_tags_than_a_filter_may_have_are_left_to_spark(broker: Broker, twenty: int, count: int, size: int) -> None:
+    tags = (*(str(n).zfill(size) for n in range(count - 1)), "a" * size)
+    broker.client.send(TOPIC, popmq.Message("20", tag="a" * 8))
+    (part,) = parts(broker, In(("tag",), tags), pushFilters="true")
+    assert (part.tag is None) == ((count, size) != (256, 8))
+    assert 20 in pushed(broker, In(("tag",), tags))
 
 
 def test_a_reader_without_push_filters_takes_no_conditions(broker: Broker) -> None:
