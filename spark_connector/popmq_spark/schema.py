@@ -60,6 +60,12 @@ COLUMNS: dict[str, DataType] = {
 }
 
 
+#: Columns that are null where a sender left a field out, or nothing is leased.
+MAY_BE_NULL = frozenset(
+    {"key", "tag", "message_group", "encoding", "dead_letter", "born_ts", "delivery_attempt", "popmq_epoch"}
+)
+
+
 class SchemaError(ValueError):
     """The schema given to Spark names a column that the source does not have, or gives it another type."""
 
@@ -75,6 +81,8 @@ def check_projection(schema: StructType) -> None:
     """Checks a user's schema: it may choose columns but not change their types. Raises SchemaError."""
     if not schema.fields:
         raise SchemaError(f"popmq: the schema has no column: name one, if only to count rows, of {', '.join(COLUMNS)}")
+    if len({*schema.names}) < len(schema.names):
+        raise SchemaError(f"popmq: the schema names a column twice: {', '.join(schema.names)}")
     for field in schema.fields:
         if field.name not in COLUMNS:
             raise SchemaError(f"popmq: there is no column {field.name!r}; the columns are {', '.join(COLUMNS)}")
@@ -83,3 +91,5 @@ def check_projection(schema: StructType) -> None:
                 f"popmq: the column {field.name} is {COLUMNS[field.name].simpleString()}, "
                 f"not {field.dataType.simpleString()}; cast it after reading"
             )
+        if not field.nullable and field.name in MAY_BE_NULL:
+            raise SchemaError(f"popmq: the column {field.name} may be null: leave NOT NULL out of the schema")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyspark
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import popmq
 import popmq_spark
@@ -130,6 +130,33 @@ def test_a_schema_of_the_user_chooses_columns_and_their_order() -> None:
 def test_a_wrong_schema_is_refused_with_a_sentence(field: str, complaint: str) -> None:
     with pytest.raises(SchemaError, match=complaint):
         source().streamReader(StructType([StructField(field, StringType())]))
+
+
+NO_KEY, NO_EPOCH = (
+    StructField("key", StringType(), nullable=False),
+    StructField("popmq_epoch", LongType(), nullable=False),
+)
+TOPIC_COLUMN = StructField("topic", StringType())
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ([NO_KEY], "the column key may be null: leave NOT NULL out"),
+        ([TOPIC_COLUMN, NO_EPOCH], "the column popmq_epoch may be null"),
+        ([TOPIC_COLUMN, TOPIC_COLUMN], "names a column twice: topic, topic"),
+    ],
+)
+def test_a_schema_with_which_spark_would_give_wrong_answers_is_refused(
+    fields: list[StructField], complaint: str
+) -> None:
+    for read in (source().streamReader, source().reader):
+        with pytest.raises(SchemaError, match=complaint):
+            read(StructType(fields))
+
+
+def test_a_column_that_is_never_null_may_be_said_to_be_so() -> None:
+    assert source().streamReader(StructType([StructField("topic", StringType(), nullable=False)]))
 
 
 def test_a_time_that_is_no_date_becomes_null_and_ends_no_query() -> None:
