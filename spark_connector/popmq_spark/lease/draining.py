@@ -48,8 +48,11 @@ class Drain:
         self._options = Options.parse(self._given)
         if not self._options.topic:
             raise OptionError("popmq: a drain empties one topic: name it by the option topic")
+        if self._options.mode != "lease":
+            raise OptionError("popmq: a drain leases its messages: leave out mode, or use spark.read")
         self._name = name
         self.epoch = 0
+        self._plan_now: Plan | None = None
 
     def __enter__(self) -> Self:
         options = self._options
@@ -81,7 +84,9 @@ class Drain:
 
     @property
     def options(self) -> dict[str, str]:
-        """The options of `rows`."""
+        """The options of `rows`. Raises OptionError before the block."""
+        if self._plan_now is None:
+            raise OptionError("popmq: a drain has its rows in its block: with popmq_spark.drain(…) as drain: …")
         plan = {"plan": self._plan_now.to_json(), "generation": self._owner.generation}
         return self._given | {"drainPlan": json.dumps(plan)}
 

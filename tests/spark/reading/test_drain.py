@@ -84,6 +84,14 @@ def test_a_drain_has_the_options_of_a_leased_read(broker: Broker) -> None:
         drain(broker, maxRowPerTrigger=3)
 
 
+def test_a_drain_without_its_block_or_its_leases_is_refused_with_what_to_write(broker: Broker) -> None:
+    with pytest.raises(OptionError, match="has its rows in its block: with popmq_spark"):
+        act(drain(broker))
+    with pytest.raises(OptionError, match="leases its messages: leave out mode"):
+        drain(broker, mode="offsets")
+    assert broker.client.groups.list() == []
+
+
 def test_a_drain_whose_lease_is_lost_in_its_block_raises_at_its_end(broker: Broker) -> None:
     broker.send(10)
     nightly = drain(broker, failOnLeaseLoss="true")
