@@ -133,6 +133,14 @@ def test_a_batch_without_rows_is_committed_too(sink: Sink) -> None:
     assert sink.stored() == []
 
 
+def test_a_batch_of_too_many_tasks_says_what_to_do(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write, "STAGES_MAX", 2)
+    sink.batch(0, *map(bodies, "12"))
+    with pytest.raises(WriteError, match=r"batch 1 has 3 stages, .*at most 2 .*coalesce"):
+        sink.batch(1, *map(bodies, "345"))
+    assert sink.stored() == ["1", "2"]
+
+
 def test_queries_do_not_share_batches(sink: Sink) -> None:
     sink.commit(0, sink.task(0, bodies("1"), query="a"))
     sink.commit(0, sink.task(0, bodies("2"), query="b"))

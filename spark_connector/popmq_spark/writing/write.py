@@ -29,6 +29,8 @@ _log = logging.getLogger("popmq_spark")
 
 #: Properties of a task's TaskContext with its query and batch.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+#: Stages of one commit, by the contract.
+STAGES_MAX = 4096
 #: Bytes that are kept of the body of a row that was refused for its size.
 BAD_BODY_BYTES_MAX = 1 << 20
 
@@ -42,7 +44,7 @@ class BadRowError(ValueError):
 
 
 class WriteError(RuntimeError):
-    """An exactly-once sink cannot tell which batch this is: Spark does not say it, or its name has other batches."""
+    """An exactly-once sink cannot commit: its batch is not known, its name has others, or it has too many tasks."""
 
 
 @dataclass(frozen=True)
@@ -258,6 +260,11 @@ def _commit(options: WriteOptions, messages: Sequence[WriterCommitMessage | None
         return
     ((sink, batch, origin),) = {(message.sink, message.batch, message.origin) for message in written}
     stages = [stage for message in written for stage in message.stages]
+    if len(stages) > STAGES_MAX:
+        raise WriteError(
+            f"popmq: batch {batch} has {len(stages)} stages, one for each task and topic, and at most {STAGES_MAX} are "
+            "committed together: write fewer partitions, as by rows.coalesce(64)"
+        )
     try:
         done = _client(options).sinks.commit(sink, batch, stages, origin=origin)
     except popmq.errors.AlreadyExists as error:
