@@ -231,7 +231,11 @@ class Peer:
                 link = await self._connect()
             if proving:
                 await self._prove(link)
-        except (OSError, TimeoutError, RemotingError) as error:
+        except asyncio.CancelledError:
+            if link is not None:
+                link.abort("closed here")
+            raise
+        except (OSError, ValueError, TimeoutError, RemotingError) as error:  # ValueError: no name of a host
             self._failures += 1
             self._breaker.failed(self._loop.time(), refused=isinstance(error, ConnectionRefusedError))
             if link is not None:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from popmq_remoting.connection.peer import Access, Peer
 from popmq_remoting.connection.tls import ClusterTls, TlsMode
 from popmq_remoting.errors import BrokerRefused, ConnectionLost, DeadlineOver, RemotingError, Unreachable
 from popmq_remoting.requests import members, name_server
+from popmq_remoting.wire.command import Request
 from popmq_remoting.wire.signature import Credentials
 from tests.remoting.connection.certificates import Certificates
 from tests.remoting.connection.peers import ECHO, Pair, now_s, pair
@@ -186,6 +188,34 @@ async def test_a_server_that_accepts_and_says_nothing_is_tried_with_pauses() -> 
             await outcomes(both, 1)
         assert both.server.connections == 1
         assert both.peer.numbers().breaker_open
+
+
+@jumping
+async def test_a_close_ends_a_connection_that_still_has_to_prove_itself() -> None:
+    async with pair() as both:
+        await both.server.stop()
+        await outcomes(both, 1)
+        await both.server.start()
+        both.server.running.clear()
+        await passed(2.0)
+        proving = asyncio.create_task(outcomes(both, 1))
+        await until(lambda: bool(both.server.clients))
+        await both.peer.close()
+        assert await proving == [Unreachable]
+        both.server.running.set()
+        await passed(1.0)
+        assert both.server.clients == []
+
+
+@pytest.mark.parametrize("address", ["a..b:9876", f"{'x' * 64}.com:9876"])
+def test_a_name_that_no_host_has_is_unreachable(address: str) -> None:
+    async def called() -> None:
+        peer = Peer(address, Access())
+        with pytest.raises(Unreachable, match="cannot connect to"):
+            await peer.call(Request(ECHO), asyncio.get_running_loop().time() + 3.0)
+        await peer.close()
+
+    asyncio.run(called())
 
 
 @jumping
