@@ -175,8 +175,9 @@ class Cluster:
                 self._memory.renew(self._loop.time())
             self._listed = {*found.brokers}
         route = self._memory.learn(topic, found, self._loop.time(), LIST_S if topic == _ALL else None)
-        for name, broker in (route.brokers if route else {}).items():
-            self._moved(name, dict(broker.addresses))
+        if route is not None and found is not None:
+            for name in found.brokers:  # the route may have older addresses of others
+                self._moved(name, dict(route.brokers[name].addresses))
         return route
 
     def _moved(self, name: str, addresses: dict[int, str]) -> None:

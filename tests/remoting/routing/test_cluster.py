@@ -243,6 +243,20 @@ async def test_a_broker_that_moved_is_called_at_its_new_address() -> None:
 
 
 @jumping
+async def test_a_route_that_remembers_a_broker_without_the_topic_does_not_bring_its_old_address_back() -> None:
+    """Replicas of 5.3.3 do not have the topics of their masters that have a type."""
+    async with FakeCluster(("a", "b")) as fake, client(fake) as cluster:
+        fake.create("t")
+        await brokers_of(cluster, "t")
+        moved = fake.name_servers[0].brokers["b"]
+        moved.addresses[0], moved.topics = "127.0.0.1:1", {}
+        await cluster.brokers_anew(soon())
+        assert await brokers_of(cluster, "t") == ["a", "b"]
+        await cluster.route_anew("t", soon())
+        assert await cluster.address("b", soon()) == "127.0.0.1:1"
+
+
+@jumping
 async def test_a_broker_that_no_name_server_knows_is_unreachable() -> None:
     async with FakeCluster() as fake, client(fake) as cluster:
         fake.create("t")
