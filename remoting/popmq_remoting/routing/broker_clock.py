@@ -34,7 +34,10 @@ class BrokerClock:
         """The broker wrote this time into its answer to a request that we sent at `asked_ms`, by our clock."""
         now_ms = self._now_ms()
         if 0 <= now_ms - asked_ms <= ROUND_TRIP_MS_MAX:
-            self._samples_ms.append(broker_ms - (asked_ms + now_ms) // 2)
+            sample_ms = broker_ms - (asked_ms + now_ms) // 2
+            if abs(sample_ms - self.ahead_ms) > ROUND_TRIP_MS_MAX:
+                self._samples_ms.clear()  # no sample is so wrong: one of the clocks was set
+            self._samples_ms.append(sample_ms)
             self.ahead_ms = _median(self._samples_ms)
 
     def forget(self) -> None:

@@ -1,5 +1,7 @@
 """The broker's clock as its pops tell it."""
 
+import pytest
+
 from popmq_remoting.routing.broker_clock import ROUND_TRIP_MS_MAX, UNLEARNT_MS, BrokerClock
 
 NOW_MS = 1_700_000_000_000
@@ -41,9 +43,17 @@ def test_a_pop_is_never_too_old_for_its_broker_because_the_first_answer_came_slo
 def test_the_median_of_the_last_ten_counts() -> None:
     ours = Clock()
     clock = BrokerClock(ours)
-    for ahead_ms in (*[900_000] * 5, *[-60_000] * 8, 500, 900_000):
+    for ahead_ms in (*[60_400] * 5, *[59_600] * 8, 60_000, 60_400):
         clock.learn(NOW_MS + ahead_ms, asked_ms=NOW_MS)
-    assert clock.ahead_ms == -60_000
+    assert clock.ahead_ms == 59_600
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 61_001, 3_600_000])
+def test_a_clock_that_was_set_is_learnt_by_the_first_answer(ahead_ms: int) -> None:
+    clock = BrokerClock(Clock())
+    for each_ms in (*[60_000] * 10, ahead_ms):
+        clock.learn(NOW_MS + each_ms, asked_ms=NOW_MS)
+    assert clock.ahead_ms == ahead_ms
 
 
 def test_an_answer_that_was_parked_says_nothing_about_the_clock() -> None:
