@@ -10,6 +10,7 @@ from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_remoting.codes import RequestCode, ResponseCode
 from popmq_server.cluster import layout
 from popmq_server.cluster.engine import ClusterEngine
+from popmq_server.cluster.popping.waits import LineKey
 from popmq_server.contract import commands as do
 from popmq_server.contract.commands import Place
 from popmq_server.errors import Refused
@@ -326,3 +327,14 @@ async def test_a_caller_that_has_gone_for_good_leaves_no_answer_to_its_attempt_i
         await passed(12.0)
         again = await tried()
         assert (again.replay, [row[4] for row in again.rows]) == (False, [2])
+
+
+@jumping
+async def test_a_call_that_is_told_of_messages_in_the_turn_in_which_its_time_is_over_still_looks() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        loop = asyncio.get_running_loop()
+        waits, key = engine.pops.waits, LineKey("a", "shop%orders", "shop%bill", ordered=False)
+        until_s = loop.time() + 2.0
+        loop.call_at(until_s, waits.looked, key, 0, 1)  # before the timer of the call
+        assert await waits.wait([key], until_s) == key

@@ -99,7 +99,7 @@ class Waits:
             async with asyncio.timeout_at(until_s):
                 return await waiter
         except TimeoutError:
-            return None
+            return waiter.result() if waiter.done() and not waiter.cancelled() else None  # told in the same turn
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and (told := waiter.result()) is not None:
                 self.looked(told, found=1)  # nobody looks there now
