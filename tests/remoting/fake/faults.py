@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from popmq_remoting.codes import ResponseCode
-from popmq_remoting.wire.command import Response
+from popmq_remoting.wire.command import Response, texts
 
 
 class Kind(Enum):
@@ -43,6 +43,14 @@ class Fault:
 def answering(code: int, remark: str = "") -> Fault:
     """A code instead of the answer: 2 is busy, 1500 goes away, 210 has no messages."""
     return Fault(Kind.ANSWER, answer=Response(code, remark))
+
+
+def removing(next_offset: int, most: int) -> Fault:
+    """A pull finds nothing: the file of these messages is being deleted, and those from `next_offset` on are there."""
+    numbers = {"nextBeginOffset": next_offset, "minOffset": 0, "maxOffset": most, "suggestWhichBrokerId": 0}
+    return Fault(
+        Kind.ANSWER, answer=Response(ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", texts(numbers))
+    )
 
 
 @dataclass

@@ -116,10 +116,10 @@ class Redrives:
         (at,) = position([committed], [ends]) or [ends.least]
         chooses = bool(command.topic or command.exception) or command.reason is not None
         while at < ends.most:
-            found = await self._reader.some(dead_topic, place, at, PIECE)
+            found, behind = await self._reader.some(dead_topic, place, at, PIECE)
             found = [each for each in found if each.queue_offset < ends.most]
             await self._piece(command, group, [_letter(each) for each in found], done)
-            at = found[-1].queue_offset + 1 if found else ends.most
+            at = min(behind, ends.most)
             if not chooses:
                 await self._positions.put(dead_topic, "", {place: at})
 

@@ -26,7 +26,7 @@ from popmq_server.cluster.messages import own
 from popmq_server.cluster.messages.from_broker import message_bytes
 from popmq_server.cluster.refusals import Asked, lacks_group
 from popmq_server.contract.commands import ReadRow
-from popmq_server.errors import Refused
+from popmq_server.errors import Refused, unavailable
 from popmq_server.values.filters import filter as filters
 from popmq_server.values.filters.filter import Filter
 
@@ -148,14 +148,21 @@ class Reader:
 
     async def some(
         self, topic: KnownTopic, place: QueuePlace, offset: int, messages_max: int = 32
-    ) -> list[StoredMessage]:
-        """The messages of one pull, for whomever they are; none at the end of the queue."""
-        asked = Reading(topic, place, "", 0, offset, messages_max, SOME_BYTES)
-        return (await self.pull(asked)).messages
+    ) -> tuple[list[StoredMessage], int]:
+        """The messages of one pull, for whomever they are, and the offset behind all that it passed over.
+
+        There may be none, and more behind: what brokers are removing. Raises Refused.
+        """
+        pulled = await self.pull(Reading(topic, place, "", 0, offset, messages_max, SOME_BYTES))
+        if pulled.messages:
+            return pulled.messages, pulled.messages[-1].queue_offset + 1
+        if pulled.next_offset <= offset:
+            raise unavailable(f"broker {place.broker} has no message at {offset} of {topic.name!r}: {pulled.status}")
+        return [], pulled.next_offset
 
     async def at(self, topic: KnownTopic, place: QueuePlace, offset: int) -> StoredMessage | None:
         """The message at exactly this place; None: there is none."""
-        found = await self.some(topic, place, offset, 1)
+        found = (await self.pull(Reading(topic, place, "", 0, offset, 1, SOME_BYTES))).messages
         return found[0] if found and found[0].queue_offset == offset else None
 
 

@@ -148,11 +148,10 @@ class Leftovers:
             return
         at, ends = await self._retries.begins(retry, place)
         while at < ends.most:
-            stored = await self._reader.some(retry.itself, place, at)
+            stored, at = await self._reader.some(retry.itself, place, at)
             for message in stored:
                 again = redriven(message, properties.read(message.properties), retry.group.name)
                 await self._redelivery.to_topic(retry.origin, again, message.reconsume_times)
-            at = stored[-1].queue_offset + 1 if stored else ends.most
             await self._positions.put(retry.itself, retry.group.name, {place: at})
 
 

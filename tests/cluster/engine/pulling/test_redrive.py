@@ -9,7 +9,7 @@ from popmq_server.contract.commands import queries
 from tests.cluster.gateway import GROUP, TOPIC, bodies, created, gateway, handles, pop, send
 from tests.cluster.pulling import code, filled, pull, pulling, read
 from tests.remoting.fake.cluster import FakeCluster
-from tests.remoting.fake.faults import Fault, Kind
+from tests.remoting.fake.faults import Fault, Kind, removing
 from tests.remoting.jumping import jumping, passed
 
 LETTERS = f"%DLQ%{GROUP}"
@@ -219,3 +219,19 @@ async def test_a_group_without_letters_has_nothing_to_redrive() -> None:
         assert await redriven(engine, message_ids=frozenset({"m"})) == ({}, [(-1, "m", "MESSAGE_NOT_FOUND")])
         assert await code(engine.execute(do.Redrive("nobody"))) == ("GROUP_NOT_FOUND", "group")
         assert await code(engine.execute(do.Redrive(""))) == ("UNSUPPORTED", "group")
+
+
+@jumping
+async def test_letters_behind_those_that_their_broker_is_removing_are_redriven() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        filled(fake, "a", 0, *(b"%d" % n for n in range(8)))
+        await rejected(engine, "no stock")
+        fake.register()
+        await engine.ask(queries.Browse(LETTERS, 0, 0, 1, 1_000))  # makes the group of readers
+        pulls = fake.brokers["a"].faults
+        pulls.add(removing(0, 8), RequestCode.PULL_MESSAGE)
+        assert await code(engine.execute(do.Redrive(GROUP))) == ("UNAVAILABLE", "")
+        pulls.add(removing(6, 8), RequestCode.PULL_MESSAGE)
+        assert await redriven(engine) == ({TOPIC: 2}, [])
+        assert await redriven(engine) == ({}, [])

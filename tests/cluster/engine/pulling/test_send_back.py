@@ -3,6 +3,7 @@
 import asyncio
 
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_remoting.codes import RequestCode
 from popmq_server.cluster import names
 from popmq_server.cluster.engine import ClusterEngine
 from popmq_server.contract import commands as do
@@ -10,6 +11,7 @@ from popmq_server.errors import Refused
 from tests.cluster.gateway import GROUP, TOPIC, bodies, created, gateway, pop, send
 from tests.cluster.pulling import code, filled, pulling
 from tests.remoting.fake.cluster import FakeCluster
+from tests.remoting.fake.faults import removing
 from tests.remoting.fake.log import Record
 from tests.remoting.jumping import jumping, passed
 
@@ -217,3 +219,16 @@ async def test_a_group_that_pops_from_now_on_gets_what_it_had_sent_back_and_no_o
         assert {key[0] for broker in fake.brokers.values() for key in broker.pops.leases} == {"shop%bill", "audit"}
         await passed(100.0)
         assert sorted(bodies(await engine.pop(do.Pop(TOPIC, "audit", max_messages=100), 0))) == [b"1", b"2"]
+
+
+@jumping
+async def test_what_waits_behind_entries_that_their_broker_is_removing_is_moved_when_the_group_pops() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        await pulling(engine)
+        filled(fake, "a", 0, b"0", b"1", b"2")
+        assert await back(engine, *(do.SentBack(0, offset, delay_ms=0) for offset in range(3))) == ["OK"] * 3
+        await engine.execute(do.UpdateOffsets(TOPIC, GROUP, {0: 3}))
+        fake.brokers["a"].faults.add(removing(1, 3), RequestCode.PULL_MESSAGE)
+        await engine.execute(do.SetConsumeMode(TOPIC, GROUP, "POP"))
+        assert sorted(bodies(await pop(engine))) == [b"1", b"2"]
