@@ -10,6 +10,7 @@ the group, a queue for each broker, whose entries nobody could number.
 
 from collections.abc import Sequence
 
+from popmq_remoting.errors import BadFormat
 from popmq_remoting.messages import properties
 from popmq_remoting.messages.stored import StoredMessage
 from popmq_server.cluster.brokers import in_lanes
@@ -28,6 +29,7 @@ from popmq_server.errors import Refused, no_queue
 from popmq_server.values.records import Group
 
 NO_ATTEMPTS = "no attempts left"
+NO_ROOM = "its properties leave no room for another attempt"
 
 
 class _Found:
@@ -103,19 +105,18 @@ class SendBacks:
     ) -> Changed:
         """Stores it for another attempt, or as a dead letter. A consumer that retried by itself says how often."""
         attempts = max(found.attempts, message.attempts)
+        death = Death(
+            topic.broker_name,
+            found.queue,
+            found.offset,
+            attempts,
+            found.first_pop_ms,
+            command.client_id,
+            message.reason or ("" if message.reject else NO_ATTEMPTS),
+            self._now_ms(),
+        )
         if message.reject or attempts >= (message.max_attempts or group.max_attempts):
-            death = Death(
-                topic.broker_name,
-                found.queue,
-                found.offset,
-                attempts,
-                found.first_pop_ms,
-                command.client_id,
-                message.reason or ("" if message.reject else NO_ATTEMPTS),
-                self._now_ms(),
-            )
-            await self._dead.write(found.broker, group.name, found.stored, found.properties, death)
-            return Changed(0, True)
+            return await self._buried(group, found, death)
         delay_ms = message.delay_ms if message.delay_ms is not None else group.backoff_ms(attempts)
         visible_ms = self._now_ms() + delay_ms
         failure = Failure(
@@ -126,9 +127,16 @@ class SendBacks:
             message.reason,
             visible_ms if delay_ms else 0,
         )
-        returned = sent_back(found.stored, found.properties, failure)
+        try:
+            returned = sent_back(found.stored, found.properties, failure)
+        except BadFormat:  # of another program, whose properties leave no room for these
+            return await self._buried(group, found, death._replace(reason=NO_ROOM))
         await self._redelivery.to_retry(self._retries.of(group, topic), returned, attempts)
         return Changed(visible_ms, False)
+
+    async def _buried(self, group: Group, found: _Found, death: Death) -> Changed:
+        await self._dead.write(found.broker, group.name, found.stored, found.properties, death)
+        return Changed(0, True)
 
 
 class Leftovers:

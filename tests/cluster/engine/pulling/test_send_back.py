@@ -13,6 +13,7 @@ from tests.cluster.pulling import code, filled, pulling
 from tests.remoting.fake.cluster import FakeCluster
 from tests.remoting.fake.faults import removing
 from tests.remoting.fake.log import Record
+from tests.remoting.fake.server import ok
 from tests.remoting.jumping import jumping, passed
 
 RETRIES = f"%RETRY%{GROUP}+{TOPIC}"
@@ -232,3 +233,17 @@ async def test_what_waits_behind_entries_that_their_broker_is_removing_is_moved_
         fake.brokers["a"].faults.add(removing(1, 3), RequestCode.PULL_MESSAGE)
         await engine.execute(do.SetConsumeMode(TOPIC, GROUP, "POP"))
         assert sorted(bodies(await pop(engine))) == [b"1", b"2"]
+
+
+@jumping
+async def test_a_message_without_room_for_another_attempt_is_a_dead_letter_and_its_neighbour_comes_again() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        await pulling(engine)
+        broker = fake.brokers["a"]
+        broker.log.append("shop%orders", 0, b"full", f"UNIQ_KEY\x01id\x02p\x01{'x' * 32_740}\x02")
+        broker.handlers[RequestCode.CONSUMER_SEND_MSG_BACK] = lambda client, request: ok()
+        filled(fake, "a", 0, b"1")
+        assert await back(engine, do.SentBack(0, 0), do.SentBack(0, 1, delay_ms=0)) == ["DEAD", "OK"]
+        (moved,) = [one for one in broker.requests if one.code == RequestCode.CONSUMER_SEND_MSG_BACK]
+        assert moved.fields["delayLevel"] == "-1"
