@@ -67,7 +67,7 @@ class ClientConnection:
         self.ready = self.leaving = False
         #: Why the connection was lost; the reason of a GOAWAY with an error.
         self.why = self.said = ""
-        self._sending = Sending(greeting(limits))
+        self._sending = Sending(greeting(limits), self._budget)
         #: The bytes to send now.
         self.take = self._sending.take
 

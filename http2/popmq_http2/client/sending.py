@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from popmq_http2.budget import POINT_BYTES, Budget
 from popmq_http2.client.call import ClientCall
 from popmq_http2.frames import (
     CONTINUATION,
@@ -56,9 +57,11 @@ def greeting(limits: Limits) -> bytes:
 class Sending:
     """The sending half of a connection."""
 
-    __slots__ = ("_dirty", "_out", "_starved", "_window", "call_window", "frame_bytes")
+    __slots__ = ("_budget", "_dirty", "_out", "_starved", "_window", "call_window", "frame_bytes")
 
-    def __init__(self, first: bytes) -> None:
+    def __init__(self, first: bytes, budget: Budget) -> None:
+        """`budget`: what is sent earns the server its points, since it answers with window updates."""
+        self._budget = budget
         self._out: list[bytes | memoryview] = [first]
         self._dirty: deque[ClientCall] = deque()
         self._starved: deque[ClientCall] = deque()  # stopped by the window of the connection
@@ -113,6 +116,7 @@ class Sending:
             if call.status is None and not call.sent:
                 self._write(call)
         raw, self._out = b"".join(self._out), []
+        self._budget.earn(len(raw) // POINT_BYTES)
         return raw
 
     def _write(self, call: ClientCall) -> None:

@@ -164,6 +164,24 @@ def test_the_window_of_the_connection_holds_all_calls_together() -> None:
 
 
 @pytest.mark.mechanism("H.20")
+def test_a_server_may_return_the_window_frame_by_frame_for_as_long_as_the_client_sends() -> None:
+    """As some proxies do: two WINDOW_UPDATE for each DATA."""
+    server = Scripted(budget=100, budget_per_s=0)
+    for _ in range(3):
+        call = Told(bytes(1 << 20))
+        server.connection.open(call)
+        while not call.sent:
+            assert not server.connection.why
+            for data in (each for each in server.read() if each.kind == DATA):
+                size = U32.pack(len(data.payload))
+                server.feed(frame(WINDOW_UPDATE, 0, 0, size) + frame(WINDOW_UPDATE, 0, data.stream_id, size))
+        server.read()
+        server.head(call)
+        server.message(call, b"done")
+        server.trailers(call)
+        assert call.outcome.code is Code.OK
+
+
 def test_a_stream_that_is_not_read_gets_no_more_window() -> None:
     server = Scripted(stream_window=1000)
     call = server.opened(Told(one=False))
