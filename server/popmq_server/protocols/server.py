@@ -314,15 +314,16 @@ class Server:
     async def stop(self, grace_s: float) -> None:
         """Refuses new calls and lets running ones end for at most `grace_s`.
 
-        Does not wait for streams that stay open (a health watch lasts as long as its client).
+        Does not wait for streams that stay open (a health watch lasts as long as its client), nor for clients that do
+        not answer the end of TLS.
         """
         await self._health.enter_graceful_shutdown()
         self._rocketmq.close()
-        http = () if self._http is None else (self._http.stop(grace_s),)
-        stopped = asyncio.gather(self._transport.stop(grace_s), *http)
+        served = (self._transport,) if self._http is None else (self._transport, self._http)
+        stopped = asyncio.gather(*(one.stop(grace_s) for one in served))
         await asyncio.wait((stopped, idle := asyncio.ensure_future(self._idle.wait())), return_when="FIRST_COMPLETED")
         idle.cancel()
-        await self._transport.stop(min(grace_s, _STREAMS_S))
+        await asyncio.gather(*(one.stop(min(grace_s, _STREAMS_S)) for one in served))
         await stopped
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import http.client
 import json
 import os
 import socket
 import ssl
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ from popmq_server.clock import FakeClock
 from popmq_server.embedded_broker import EmbeddedBroker
 from popmq_server.errors import StartError
 from popmq_server.options import Unnamed
+from popmq_server.process import serving
 from popmq_server.protocols import server
 from popmq_server.protocols.connect import http1
 from tests.wire.access.signing import KEYS, secret_of, signed, write_keys
@@ -31,7 +33,7 @@ from tests.wire.stubs import CALL_S, GROUP, TOPIC
 LIST = "/popmq.v1.Admin/ListTopics?encoding=json&message={}"
 
 
-@contextmanager
+@contextlib.contextmanager
 def connected(url: str) -> Iterator[socket.socket]:
     address = urlsplit(url)
     with socket.create_connection((str(address.hostname), address.port or 0), timeout=CALL_S) as one:
@@ -282,6 +284,18 @@ def test_a_stop_answers_the_calls_that_wait_and_takes_no_others(served: Embedded
         assert until_closed(idle) == b""
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", urlsplit(served.http_url).port or 0), timeout=CALL_S)
+
+
+def test_a_stop_does_not_wait_for_an_idle_client_of_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads nothing between its calls, so it does not answer the end of TLS."""
+    monkeypatch.setattr(serving, "DRAIN_S", 3_600.0)
+    port = own_port()
+    broker = EmbeddedBroker(tmp_path / "data", sync="none", tls_port=own_port(), tls_only=True, http_port=port).start()
+    trusted = ssl.create_default_context(cafile=str(broker.certificate))
+    with contextlib.closing(http.client.HTTPSConnection("localhost", port, timeout=CALL_S, context=trusted)) as idle:
+        idle.request("GET", LIST)
+        assert idle.getresponse().read() == b"{}"
+        broker.stop()
 
 
 def test_a_call_over_http_is_audited_and_counted_as_any_other(

@@ -310,7 +310,8 @@ class Http1(asyncio.Protocol):
     def go_away(self) -> None:
         """Ends the connection after the call that runs."""
         self._leaving = True
-        if self._task is None and self._transport is not None:
+        # One of TLS that is closed a second time can no longer be aborted.
+        if self._task is None and self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
     def abort(self) -> None:
