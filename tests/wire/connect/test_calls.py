@@ -121,6 +121,8 @@ def test_a_refusal_has_the_code_of_grpc_and_the_whole_error_info(http_: Http) ->
         (b'{"topic": "\xff"}', "not UTF-8"),
         (b'{"messages": ' + b"[" * 5_000 + b"]" * 5_000 + b"}", "nested too deeply"),
         (b'{"topic": "a", "topic": "b"}', "topic"),
+        (b'{"\\ud800": "orders"}', "half of a surrogate pair"),
+        (b'{"messages": [{"encoding": "\\uDFFF"}]}', "half of a surrogate pair"),
         (b"[" * 200_001, "more than 200,000 elements"),
         (b'{"messages": [{"body": "***"}]}', "messages[0].body is not base64"),
         (b'{"messages": [{"body": "aGk="}, {"body": "hello world"}]}', "messages[1].body is not base64"),

@@ -36,12 +36,15 @@ def encoded(kind: type[Message], raw: bytes) -> bytes:
         )
     try:
         content = json.loads(raw.decode() or "{}", object_pairs_hook=_once)
+        _check_pairs(raw, content)
         _check_bytes(_parts(kind.DESCRIPTOR), content, "")
         message = kind()
         json_format.ParseDict(content, message)
         return message.SerializeToString()
     except UnicodeDecodeError:
         raise _not_json(kind, "it is not UTF-8") from None
+    except UnicodeEncodeError:
+        raise _not_json(kind, "a text in it has half of a surrogate pair") from None
     except RecursionError:
         raise _not_json(kind, "it is nested too deeply") from None
     except (json_format.ParseError, ValueError, TypeError, AttributeError) as problem:
@@ -73,6 +76,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
     return found
+
+
+def _check_pairs(raw: bytes, content: Any) -> None:
+    """Raises UnicodeEncodeError for half of a surrogate pair: protobuf's reader fails on it in a name."""
+    if b"\\ud" in raw or b"\\uD" in raw:
+        json.dumps(content, ensure_ascii=False).encode()
 
 
 def _check_bytes(parts: Parts, content: Any, path: str) -> None:
