@@ -204,6 +204,14 @@ def test_a_call_needs_a_key_and_its_rights_as_over_grpc(keyed: EmbeddedBroker) -
     assert (denied.status, denied.json["code"]) == (403, "permission_denied")
 
 
+def test_a_secret_in_clear_is_taken_from_this_machine_by_ipv6_too(tmp_path: Path) -> None:
+    write_keys(tmp_path / "keys.toml", KEYS)
+    with EmbeddedBroker(
+        tmp_path / "data", host="::1", sync="none", http_port=own_port(), access_keys=tmp_path / "keys.toml"
+    ) as broker:
+        assert called(broker, authorization=basic("root", secret_of("root"))).status == 200
+
+
 @pytest.mark.parametrize(
     "text", ["Basic", "Basic !!!", basic("root", "wrong"), basic("nobody", "x"), "Basic cm9vdA==", "Bearer x"]
 )

@@ -147,6 +147,8 @@ def test_a_secret_in_clear_is_taken_over_tls_or_from_this_machine_only(
         ("ipv4:127.0.0.1:40000", b"", True),
         ("ipv6:[::1]:40000", b"", True),
         ("ipv6:%5B::1%5D:40000", b"insecure", True),
+        ("ipv6:[::ffff:127.0.0.1]:40000", b"", True),
+        ("ipv6:[::ffff:10.1.2.3]:40000", b"", False),
         ("unix:", b"", True),
         ("ipv4:10.1.2.3:40000", b"", False),
         ("ipv6:%5Bfd00::1%5D:40000", b"insecure", False),

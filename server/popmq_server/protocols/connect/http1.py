@@ -202,6 +202,8 @@ class Http1(asyncio.Protocol):
         """Whether nobody else can read what the client sends: TLS, or a client on this machine."""
         if self._transport is None or self._transport.get_extra_info("ssl_object") is not None:
             return True
+        if self._peer.startswith("ipv6:[::1]:"):  # whose address is only a network
+            return True
         return self.address == "" or ipaddress.ip_address(self.address).is_loopback
 
     def _keep(self, data: bytes | bytearray) -> None:

@@ -48,4 +48,7 @@ def is_private(context: CallContext) -> bool:
     if b"ssl" in context.auth_context().get("transport_security_type", ()):
         return True
     kind, _, address = unquote(context.peer()).partition(":")
-    return kind == "unix" or ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).is_loopback
+    if kind == "unix":
+        return True
+    host = ipaddress.ip_address(address.rpartition(":")[0].strip("[]"))
+    return (getattr(host, "ipv4_mapped", None) or host).is_loopback  # mapped: a client of IPv4 at `--host ::`
