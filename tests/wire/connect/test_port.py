@@ -247,6 +247,12 @@ def test_web_pages_of_named_origins_may_call_and_others_are_told_who_names_them(
     assert "--http-origins" in refused.json["message"]
 
 
+def test_an_origin_of_any_bytes_is_answered(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / "data", sync="none", http_port=own_port(), http_origins=["*"]) as broker:
+        answer = called(broker, origin="https://caf\xe9.example")
+        assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "https://caf\xe9.example")
+
+
 def test_a_page_that_gives_its_name_this_machines_address_cannot_call(served: EmbeddedBroker) -> None:
     for host, status in {"localhost": 200, "127.0.0.1:8083": 200, "[::1]": 200, "evil.example": 421}.items():
         with connected(served.http_url) as one:

@@ -276,7 +276,8 @@ class Http1(asyncio.Protocol):
             self._transport.close()
             return
         content = [] if self._is_head else [h11.Data(answer.body)]
-        self._send(h11.Response(status_code=answer.status, headers=headers), *content, h11.EndOfMessage())
+        raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]  # an origin may have any bytes
+        self._send(h11.Response(status_code=answer.status, headers=raw), *content, h11.EndOfMessage())
         if closes:
             self._transport.close()
 
