@@ -206,6 +206,20 @@ async def test_a_call_after_the_last_of_a_stop_is_refused_so_that_its_client_rep
     client.close()
 
 
+async def test_a_stop_waits_for_no_client_that_has_reset_its_last_call(serve: Serve, echo: Echo) -> None:
+    server, port = await serve()
+    client = await FrameClient.connect(port)
+    await client.greet()
+    client.ask(1, "wait")
+    await echo.entered.acquire()
+    stopping = asyncio.create_task(server.stop(3_600.0))
+    client.send(frames.PING, frames.ACK, payload=(await client.until(frames.PING)).payload)
+    await client.until(frames.GOAWAY)
+    client.send(frames.RST_STREAM, 0, 1, U32.pack(frames.CANCEL))
+    await asyncio.wait_for(stopping, WAIT_S)
+    client.close()
+
+
 @pytest.mark.parametrize("turns", range(5))
 async def test_a_connection_that_comes_as_the_server_stops_is_closed(serve: Serve, turns: int) -> None:
     """Whichever of the turns that asyncio needs for a new connection comes before the stop."""

@@ -155,6 +155,8 @@ class Connection(asyncio.BufferedProtocol):
         self._budget.turn = TURN_POINTS if self._server.turns.left else -1
         try:
             self._reader.feed(data)
+            if self._streams.closing:  # the client may have reset the last call
+                self._end_if_done()
             if self._budget.turn < 0:
                 self._give_way()
         except ConnectionFault as fault:
