@@ -13,6 +13,7 @@ from popmq_server.errors import Refused
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.access.admission import admit
 from popmq_server.protocols.access.open_streams import OpenStreams
+from popmq_server.protocols.native.requests import read
 from popmq_server.protocols.refusals import refuse
 from popmq_server.protocols.transport import ServedMethod
 
@@ -34,16 +35,15 @@ class HealthService(health.aio.HealthServicer):
         return {"Check": ServedMethod(self._check), "Watch": ServedMethod(self._watch, streams_out=True)}
 
     async def _check(self, raw: bytes, context: Stock) -> Stock:
-        request = health_pb2.HealthCheckRequest.FromString(raw)
         async with _refusing(context, self._metrics):
             admit(context, len(raw))
+            request = read(health_pb2.HealthCheckRequest, raw)
             return (await self.Check(request, context)).SerializeToString()
 
     async def _watch(self, raw: bytes, context: Stock) -> None:
-        request = health_pb2.HealthCheckRequest.FromString(raw)
         async with _refusing(context, self._metrics), self._streams.admitted(context, len(raw)):
             answers: Stock = _Encoding(context)
-            await self.Watch(request, answers)
+            await self.Watch(read(health_pb2.HealthCheckRequest, raw), answers)
 
 
 class _Encoding:
@@ -94,7 +94,7 @@ class Reflection(reflection.aio.ReflectionServicer):
 
 async def _decoded(requests: AsyncIterator[bytes]) -> AsyncIterator[Stock]:
     async for raw in requests:
-        yield reflection_pb2.ServerReflectionRequest.FromString(raw)
+        yield read(reflection_pb2.ServerReflectionRequest, raw)
 
 
 def _members(pool: DescriptorPool, name: str) -> frozenset[str]:

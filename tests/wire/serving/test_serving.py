@@ -55,6 +55,19 @@ def test_health_knows_no_other_service(stubs: Stubs) -> None:
     assert error.value.code() is grpc.StatusCode.NOT_FOUND
 
 
+@pytest.mark.parametrize("raw", NO_REQUESTS)
+def test_bytes_that_are_no_request_are_refused_by_health_and_reflection(stubs: Stubs, raw: bytes) -> None:
+    reflected = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+    for called in (
+        lambda: stubs.channel.unary_unary("/grpc.health.v1.Health/Check")(raw, timeout=CALL_S),
+        lambda: list(stubs.channel.unary_stream("/grpc.health.v1.Health/Watch")(raw, timeout=CALL_S)),
+        lambda: list(stubs.channel.stream_stream(reflected)(iter([raw]), timeout=CALL_S)),
+    ):
+        with pytest.raises(grpc.RpcError) as error:
+            called()
+        assert read_refusal(error.value).info.code == pb.INVALID_FIELD
+
+
 @pytest.mark.slow
 def test_a_health_watch_reports_the_stop_and_does_not_delay_it(
     broker: EmbeddedBroker, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
