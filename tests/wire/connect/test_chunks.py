@@ -45,19 +45,30 @@ class Pipe(asyncio.Transport):
         self.reads = True
 
 
-def connected(asked: list[bytes]) -> tuple[Http1, Pipe]:
-    """A connection whose calls are kept in `asked`."""
+def port_of(asked: list[bytes], gate: asyncio.Event | None = None, **limits: int) -> HttpPort:
+    """A port whose calls are kept in `asked`, and answered behind the gate."""
 
     async def echo(raw: bytes, _: object) -> bytes:
         asked.append(raw)
+        if gate is not None:
+            await gate.wait()
         return b""
 
-    port = HttpPort(None, Limits())
+    port = HttpPort(None, Limits(**limits))
     methods = pb.DESCRIPTOR.services_by_name["Broker"].methods_by_name
     port.register("popmq.v1.Broker", {"Send": ServedMethod(echo)}, methods)
+    return port
+
+
+def joined(port: HttpPort) -> tuple[Http1, Pipe]:
     connection, pipe = Http1(port), Pipe()
     connection.connection_made(pipe)
     return connection, pipe
+
+
+def connected(asked: list[bytes]) -> tuple[Http1, Pipe]:
+    """A connection whose calls are kept in `asked`."""
+    return joined(port_of(asked))
 
 
 @pytest.mark.mechanism("H.38")
@@ -99,3 +110,17 @@ async def test_a_body_holds_its_bytes_and_not_an_object_for_each_chunk() -> None
     assert connection.held == 2 * CHUNKS
     assert held < 6 * connection.held
     connection.connection_lost(None)
+
+
+async def test_a_call_that_runs_is_not_told_that_it_was_refused_when_the_memory_is_full() -> None:
+    """It may be carried out already: its client has to see that the outcome is not known."""
+    asked: list[bytes] = []
+    port = port_of(asked, asyncio.Event(), requests_bytes=100_000)
+    (large, told), (small, _) = joined(port), joined(port)
+    large.data_received(HEAD + b"%x\r\n" % 90_000 + bytes(90_000) + b"\r\n0\r\n\r\n")
+    await asyncio.sleep(0)
+    assert len(asked) == 1
+    small.data_received(HEAD + b"%x\r\n" % 20_000 + bytes(20_000))
+    assert (told.closed, told.written, large.held, small.held) == (True, b"", 0, 20_000)
+    large.connection_lost(None)
+    small.connection_lost(None)

@@ -306,7 +306,14 @@ class Http1(asyncio.Protocol):
         self._held_before = self.held
 
     def relieve(self) -> None:
-        """Ends the request that is being received: all together hold too much."""
+        """Ends the request that is being received: all together hold too much.
+
+        A call that runs may be carried out already, so that its client is not told that nothing was done.
+        """
+        if self._task is not None:
+            self._drop()
+            self.abort()
+            return
         why = "the memory for requests is full, and this client holds most of it: send less at a time, and try later"
         self._refuse(error(Aborted(Code.RESOURCE_EXHAUSTED, why)))
 
