@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 import uuid
@@ -12,7 +13,7 @@ from popmq._given import checking
 from popmq._given.fields import moment_ms, ms
 from popmq.duration import seconds_of
 from popmq.errors import InvalidField
-from popmq.message import BODY_TYPES, Body, Message, wrong_body
+from popmq.message import BODY_TYPES, Body, Message, TraceContext, wrong_body
 from popmq_proto.v1 import popmq_pb2 as pb
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
@@ -88,6 +89,8 @@ def check_body(size: int, index: int) -> None:
 def _named(error: TypeError | ValueError, message: Message, where: str) -> TypeError | ValueError:
     """The error with the field that protobuf did not name."""
     texts: dict[str, Any] = {"key": message.key}
+    if isinstance(message.trace_context, TraceContext):
+        texts |= {f"trace_context.{name}": text for name, text in dataclasses.asdict(message.trace_context).items()}
     if isinstance(message.properties, Mapping):
         texts |= {f"properties[{name!r}]": text for name, text in message.properties.items()}
     if not isinstance(message.more_keys, str) and isinstance(message.more_keys, Iterable):
@@ -116,6 +119,8 @@ def _add_rare(row: pb.Message, message: Message) -> None:
     if message.encoding:
         row.encoding = encoding_of(message.encoding)
     if message.trace_context:
+        if not isinstance(message.trace_context, TraceContext):
+            raise TypeError(f"trace_context is {message.trace_context!r:.80}: give a popmq.TraceContext")
         row.trace_context.traceparent = message.trace_context.traceparent
         row.trace_context.tracestate = message.trace_context.tracestate
 

@@ -69,8 +69,8 @@ def _is_map(kind: Any, name: str) -> bool:
 
 
 def listed_texts(values: Sequence[str], field: str) -> Sequence[str]:
-    """`values`. Raises TypeError for one text, which would be read as a list of its characters."""
-    if isinstance(values, (str, bytes)):
+    """`values`. Raises TypeError for one text, which would be read as a list of its characters, and for no list."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise TypeError(f"{field} is {values!r:.80}: give a list of texts, such as [{values!r:.80}]")
     return values
 

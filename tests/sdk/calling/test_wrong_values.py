@@ -129,6 +129,21 @@ TYPES: dict[str, Case] = {
         TypeError,
         r"messages\[0\]\.more_keys\[1\] is 5",
     ),
+    "more keys that are no list": (
+        lambda client: client.send(TOPIC, popmq.Message("x", more_keys=5)),  # type: ignore[arg-type]
+        TypeError,
+        "more_keys is 5: give a list of texts",
+    ),
+    "a trace context": (
+        lambda client: client.send(TOPIC, popmq.Message("x", trace_context="00-1-2-01")),  # type: ignore[arg-type]
+        TypeError,
+        "trace_context is '00-1-2-01': give a popmq.TraceContext",
+    ),
+    "a part of a trace context": (
+        lambda client: client.send(TOPIC, popmq.Message("x", trace_context=popmq.TraceContext(5))),  # type: ignore[arg-type]
+        TypeError,
+        r"messages\[0\]\.trace_context\.traceparent is 5, of type int: give a str",
+    ),
     "a tag": (
         lambda client: client.send(TOPIC, popmq.Message("x", tag=5)),  # type: ignore[arg-type]
         TypeError,
