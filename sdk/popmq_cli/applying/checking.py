@@ -7,6 +7,7 @@ it cannot read, and else says that the name is not found. Nothing is changed by 
 from __future__ import annotations
 
 import dataclasses
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 
@@ -15,6 +16,8 @@ from popmq_cli.applying.reading import Settings, Wanted
 
 #: Names of topics that the broker makes, such as %DLQ%billing, begin so.
 _BROKERS_OWN = "%"
+#: How the SDK begins the name of a field of a message.
+_PLACE = re.compile(r"^messages\[0\]\.")
 
 
 def faults_of(
@@ -76,3 +79,5 @@ def refused(place: str, trial: Callable[[str], object]) -> Iterator[str]:
     except popmq.errors.BadRequest as bad:
         field = bad.field.removeprefix("schedule.").replace("time_zone", "tz") if place.startswith("schedules.") else ""
         yield f"{place}{'.' if field else ''}{field}: {bad.message}"
+    except (TypeError, ValueError) as wrong:  # of the SDK: a field of a schedule's message
+        yield f"{place}.message: {_PLACE.sub('', str(wrong))}"

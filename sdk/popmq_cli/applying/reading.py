@@ -47,6 +47,8 @@ class _Loader(yaml.SafeLoader):
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     names: set[str] = set()
     for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise yaml.constructor.ConstructorError(None, None, "a mapping or a list is no name", key.start_mark)
         if key.value in names:
             raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is there twice", key.start_mark)
         names.add(str(key.value))
@@ -61,7 +63,7 @@ def read(source: IO[bytes]) -> Wanted:
     """Reads a file. Raises UsageError with everything that is wrong."""
     try:
         content = yaml.load(source, _Loader) or {}
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise click.UsageError(f"the file is not YAML: {error}") from None
     faults: list[str] = []
     kinds = _entries(content, "", tuple(_READERS), faults)
@@ -182,7 +184,10 @@ def _group(given: Any, place: str, faults: list[str]) -> Settings:
     filters = {}
     for topic, wanted in _entries(found.pop("filters", None), f"{place}.filters", None, faults):
         path = f"{place}.filters.{topic}"
-        words = {name: str(value) for name, value in _entries(wanted, path, _FILTER, faults)}
+        words = {
+            name: _value(str, value, f"{path}.{name}", faults)
+            for name, value in _entries(wanted, path, _FILTER, faults)
+        }
         if len(words) != 1:
             faults.append(f"{path} needs one of {', '.join(_FILTER)}")
         filters[topic] = words

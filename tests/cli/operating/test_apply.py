@@ -161,6 +161,9 @@ schedules:
         (b"\xff\xfe\x00", "not YAML"),
         (b"!!python/object/apply:os.system [id]", "not YAML"),
         (b"- a", "the file is no mapping"),
+        (b"topics:\n  orders: {{ settings }}", "a mapping or a list is no name"),
+        (b"? [a, b]\n: {}", "a mapping or a list is no name"),
+        (b"groups: {g: {start: 2026-02-30}}", "not YAML: day"),
     ],
 )
 def test_what_is_not_a_topology_is_refused(broker: Broker, run: Cli, raw: bytes, told: str) -> None:
@@ -229,6 +232,20 @@ WRONG = [
     ('schedules: {s: {cron: "0 3 * *", topic: ok, message: {body: x}}}', "schedules.s.cron: '0 3 * *' has 4 fields"),
     ('schedules: {s: {cron: "@daily", tz: Berlin, topic: ok, message: {body: x}}}', "schedules.s.tz: there is no time"),
     ('schedules: {s: {cron: "@daily", topic: gone, message: {body: x}}}', "schedules.s.topic: there is no topic gone"),
+    (
+        'schedules: {s: {cron: "@daily", topic: ok, message: {body: x, key: 5}}}',
+        "schedules.s.message: key is 5, of type",
+    ),
+    (
+        'schedules: {s: {cron: "@daily", topic: ok, message: {body: x, properties: {a: 1}}}}',
+        "schedules.s.message: properties['a'] is 1, of type int: give a str",
+    ),
+    (
+        'schedules: {s: {cron: "@daily", topic: ok, message: {body: x, more_keys: 5}}}',
+        "s.message: more_keys is 5: give",
+    ),
+    ("groups: {g: {filters: {ok: {tag: }}}}", "groups.g.filters.ok.tag has no value"),
+    ("groups: {g: {filters: {ok: {tag: on}}}}", "groups.g.filters.ok.tag: True is not a text"),
 ]
 
 
