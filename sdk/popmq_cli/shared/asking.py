@@ -33,6 +33,8 @@ _VARIABLES = ("endpoint", "tls", "tls_ca", "client_cert", "client_key", "access_
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)(B|KiB|MiB|GiB|TiB)?")
 _POWERS = {"B": 0, "": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4}
+#: More than any store or disk has, and less than a number of the contract.
+_SIZE_MAX = 1 << 60
 
 if TYPE_CHECKING:
     FloatType = click.ParamType[float]
@@ -63,10 +65,10 @@ class Size(IntType):
         if isinstance(value, int):
             return value
         found = _SIZE.fullmatch(value)
-        if not found:
+        size = float(found[1]) * 1024 ** _POWERS[found[2] or ""] if found else math.inf
+        if size > _SIZE_MAX:
             self.fail(f"{value!r} is not a size: write 1000, 64KiB, 1.5MiB or 10GiB", param, ctx)
-        power: int = 1024 ** _POWERS[found[2] or ""]
-        return round(float(found[1]) * power)
+        return round(size)
 
 
 class Moment(MomentType):

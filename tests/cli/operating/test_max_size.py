@@ -28,5 +28,6 @@ def test_a_size_that_is_refused_is_a_sentence_and_changes_nothing(run: Cli, clie
     assert client.broker.stats().store.map_bytes == before
 
 
-def test_a_malformed_size_is_wrong_usage(run: Cli, client: popmq.Client) -> None:
-    assert run("max-size", "plenty").code == 2
+@pytest.mark.parametrize("size", ["plenty", "99999999999999TiB", "9" * 400])
+def test_a_malformed_size_is_wrong_usage(run: Cli, client: popmq.Client, size: str) -> None:
+    assert run("max-size", size).code == 2

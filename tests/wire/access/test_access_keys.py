@@ -19,6 +19,7 @@ from popmq_server.protocols.access import access_keys, known_keys
 from popmq_server.protocols.access.access_keys import CALLER, read_grant
 from popmq_server.protocols.access.authorization import Guarded
 from popmq_server.protocols.access.key_file import read, stanza
+from popmq_server.protocols.access.key_limits import LIMIT_MAX, KeyLimits
 from popmq_server.protocols.access.known_keys import Keys
 from popmq_server.protocols.access.proofs import Claim
 from tests.wire.access.signing import DATE_TIME, KEYS, caller, secret_of, signed, write_keys
@@ -329,6 +330,8 @@ def test_a_new_key_is_a_stanza_of_the_file(path: Path) -> None:
     for name, allow in (("a b", ["*"]), ("a", ["all"]), ("", [])):
         with pytest.raises(ValueError, match=r"name|all"):
             stanza(name, allow)
+    with pytest.raises(ValueError, match="calls_per_s is not a whole number from 1 to"):
+        stanza("a", ["*"], limits=KeyLimits(calls_per_s=LIMIT_MAX + 1))
 
 
 def test_a_key_expires_by_the_wall_clock_for_calls_and_for_streams(path: Path) -> None:

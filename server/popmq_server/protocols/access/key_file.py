@@ -147,7 +147,7 @@ def stanza(
     hashed: str = "",
 ) -> str:
     """A new key as TOML, with a random secret, or in place of one with the certificate's name or with `hashed`, the
-    hash of a secret. Raises ValueError for an invalid name or entry.
+    hash of a secret. Raises ValueError for an invalid name, entry or limit.
     """
     texts = list(allow)
     for text in texts:
@@ -158,7 +158,9 @@ def stanza(
         proof = f'secret_hash = "{hashed}"' if hashed else f'secret = "{new_secret()}"'
     lines = [f"[{check_name(name)}]", proof, f"allow = [{', '.join(map(_quoted, texts))}]"]
     lines += [f"expires = {expires.isoformat(timespec='seconds')}"] if expires else []
-    lines += [f"{field} = {value}" for field, value in limits._asdict().items() if value]
+    given = {field: value for field, value in limits._asdict().items() if value}
+    _limits(given)
+    lines += [f"{field} = {value}" for field, value in given.items()]
     return "\n".join(lines) + "\n"
 
 
