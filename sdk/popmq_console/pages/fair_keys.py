@@ -7,7 +7,7 @@ Exceptions   a line for each named key, as acme=100,0: leased messages, and mess
 from typing import Any
 
 import popmq
-from popmq_console.asking import Ask, Outcome, wrong
+from popmq_console.asking import UINT32_MAX, Ask, Outcome, whole, wrong
 from popmq_console.views import address
 
 
@@ -47,7 +47,8 @@ def _of_form(ask: Ask) -> popmq.FairKeys | None:
 
 def _limits_of(line: str) -> popmq.FairKeyLimits:
     key, equals, numbers = line.rpartition("=")
-    in_flight_max, _, rate = numbers.partition(",")
-    if not (equals and in_flight_max.strip().isdecimal() and (rate.strip() or "0").isdecimal()):
+    first, _, second = numbers.partition(",")
+    in_flight_max, rate = whole(first.strip()), whole(second.strip() or "0")
+    if not equals or in_flight_max is None or rate is None or max(in_flight_max, rate) > UINT32_MAX:
         raise wrong("exceptions", f"{line!r} is not like acme=100,0: leased messages, and messages a second")
-    return popmq.FairKeyLimits(key, int(in_flight_max), int(rate or 0))
+    return popmq.FairKeyLimits(key, in_flight_max, rate)
