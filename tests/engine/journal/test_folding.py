@@ -197,7 +197,9 @@ def test_the_limit_of_the_data_file_is_moved_after_a_fold(rig: Journaled) -> Non
     assert rig.store.map_bytes == 1 << 29
 
 
-def test_a_check_after_a_crash_sees_the_journal_and_changes_no_file(rig: Journaled) -> None:
+def test_a_check_after_a_crash_sees_the_journal_and_changes_no_file(
+    rig: Journaled, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rig.send("a", "b")
     rig.ack(rig.pop(1))
     folder = copied(rig, "killed")
@@ -205,6 +207,9 @@ def test_a_check_after_a_crash_sees_the_journal_and_changes_no_file(rig: Journal
     assert check_folder(folder) == []
     after = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert after == before
+    monkeypatch.setattr("os.access", lambda *_: False)  # as in a snapshot that is mounted read-only
+    with pytest.raises(StartError, match=f"copy {folder}, and check the copy"):
+        check_folder(folder)
 
 
 def test_a_compaction_after_a_crash_keeps_what_the_journal_has(rig: Journaled) -> None:

@@ -17,7 +17,7 @@ import lmdb
 
 from popmq_server.embedded.store import keys
 from popmq_server.embedded.store.datafile import checksums
-from popmq_server.embedded.store.folder import DATA_FILE
+from popmq_server.embedded.store.folder import DATA_FILE, JOURNAL_FILE
 from popmq_server.errors import CommitFailed, StartError
 
 #: Databases whose new keys are greater than all others: with `append` LMDB fills a page before it begins the next.
@@ -400,8 +400,14 @@ def copy_environment(folder: pathlib.Path, map_bytes: int, handle: int) -> None:
 
 def open_unlocked(path: pathlib.Path, uncommitted_bytes: int = 0) -> lmdb.Environment:
     """Opens a file that no process writes, for reading only: LMDB makes no lock file. `uncommitted_bytes`: for a write
-    transaction that is never committed, with so much room; the file stays as it is.
+    transaction that is never committed, with so much room; the file stays as it is. Raises StartError where LMDB could
+    not begin one.
     """
+    if uncommitted_bytes and not os.access(path, os.W_OK):
+        raise StartError(
+            f"{JOURNAL_FILE} has changes that {path} lacks. A check adds them in memory only, but LMDB does that for a "
+            f"file that this user may write to: copy {path.parent}, and check the copy"
+        )
     return lmdb.open(
         str(path),
         path.stat().st_size + uncommitted_bytes,
