@@ -1,12 +1,16 @@
 """Pop, and the four ways in which a delivery ends or goes on."""
 
+import asyncio
+import threading
 from typing import Any
 
 import pytest
 
 import popmq
 from popmq import errors
-from tests.sdk.conftest import GROUP, TOPIC, eventually
+from popmq.testing import FakeClock
+from tests.sdk.calling.lossy import LossyWire, holding
+from tests.sdk.conftest import GROUP, TOPIC, eventually, holds
 
 
 @pytest.mark.promise("statistics")
@@ -194,3 +198,27 @@ async def test_a_group_keeps_expired_messages_if_it_says_so(client: Any, advance
     assert await client.pop(TOPIC, GROUP) == []
     (letter,) = (await client.messages.browse(f"%DLQ%{GROUP}")).deliveries
     assert letter.dead_letter.reason == "expired"
+
+
+async def test_a_delivery_that_is_settled_while_the_lease_of_another_is_renewed_is_renewed_no_more(
+    lossy: Any,
+    wire: LossyWire,
+    late: threading.Event,
+    advance: Any,
+    popmq_clock: FakeClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await lossy.send(TOPIC, ["1", "2"])
+    deliveries = [(await lossy.pop(TOPIC, GROUP, max_messages=1, invisible=60.0))[0] for _ in range(2)]
+    for delivery in deliveries:
+        delivery.__enter__()
+    wire.plan["ChangeInvisibleTime"] = [holding(late)]
+    popmq_clock.broker_clock.advance(50_000)  # both are due now
+    advancing = asyncio.ensure_future(advance(0))
+    await eventually(lambda: holds(lambda: wire.seen["ChangeInvisibleTime"]))
+    for delivery in deliveries:
+        delivery.ack()
+    late.set()
+    await advancing
+    assert len(wire.seen["ChangeInvisibleTime"]) == 1
+    assert "could not be renewed" not in caplog.text

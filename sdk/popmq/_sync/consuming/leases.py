@@ -117,6 +117,8 @@ class HeldLeases:
         with self._lock:
             handles = list(batch.members)
             members = [member() for member in batch.members.values()]
+        if not handles:  # all were settled while the batch before was renewed
+            return
         changes = [
             pop_calls.extend(handle if member is None else member.current_handle, batch.lease)
             for handle, member in zip(handles, members, strict=True)
