@@ -30,7 +30,8 @@ class AsyncRequests:
         `receive:popmq-replies/popmq-replies`. A reply that comes after `timeout` is dropped with a line in the log.
         A broker that does not answer has at least a second to take the request.
         Raises DeadlineExceeded if no reply came in time (the request may still be handled), RequestFailed if the
-        handler rejected it, ClientClosed if this client is closed meanwhile, and what `send` raises.
+        handler rejected it, ClientClosed if this client is closed meanwhile, PermissionDenied if it may not read
+        replies, and what `send` raises.
         """
         limit = time_limit(timeout, otherwise=f"{requests.TIMEOUT_S:g} s") or requests.TIMEOUT_S
         return await self._replies.request(self.send, topic, message, limit)

@@ -43,6 +43,16 @@ async def test_a_key_over_tls_sends_pops_and_acks(connect: Connect, broker: Embe
         await reader.send("orders", "three")
 
 
+async def test_a_request_of_a_key_that_may_not_read_replies_says_so_at_once(
+    connect: Connect, broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    await connect(broker.endpoint, **ROOT).topics.create("orders")
+    sender = connect(broker.endpoint, access_key="sender", secret=secret_of("sender"))
+    with pytest.raises(errors.PermissionDenied, match="receive:popmq-replies/popmq-replies"):
+        await sender.request("orders", "?")
+    assert "Traceback" not in caplog.text
+
+
 @pytest.mark.slow
 async def test_a_consumer_and_a_checker_call_with_the_key(
     connect: Connect, broker: EmbeddedBroker, guard: Callable[[popmq.Delivery], Any]

@@ -9,6 +9,7 @@ topic of a client that is gone becomes idle; it is removed when it was idle for 
 """
 
 import contextlib
+import copy
 import logging
 import uuid
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from popmq._calls.requests import ACKED, CORRELATION_ID, REPLIES, REPLY_TTL_S, W
 from popmq._sync.concurrency import BackgroundLoop, Event, Lock, Stop
 from popmq._sync.transport.wire import Wire
 from popmq._transport.call_retries import Stopped
-from popmq.errors import AlreadyExists, ClientClosed, NotFound, PermissionDenied, TryLater
+from popmq.errors import AlreadyExists, ClientClosed, Forbidden, NotFound, PermissionDenied, PopMQError, TryLater
 from popmq.message import Body, Delivery, Message
 from popmq.topic import Group, LiteTopics, Retention
 from popmq_http2.elapsed import monotonic
@@ -39,6 +40,7 @@ class Asked:
     def __init__(self) -> None:
         self.come = Event()
         self.reply: Delivery | None = None
+        self.error: PopMQError | None = None  # why no reply can be read
 
 
 class Replies:
@@ -75,11 +77,11 @@ class Replies:
         finally:
             with self._changing:
                 del self._asked[correlation_id]
-        if call.reply is None:
-            if self._stop.is_set():
-                raise ClientClosed("this client was closed before the reply came: the request may still be handled")
-            raise requests.no_answer(topic, timeout)
-        return requests.answer(call.reply)
+        if call.reply is not None:
+            return requests.answer(call.reply)
+        if self._stop.is_set():
+            raise ClientClosed("this client was closed before the reply came: the request may still be handled")
+        raise call.error or requests.no_answer(topic, timeout)
 
     def _make(self, until: float) -> None:
         """Makes the topic and the group, once. Without the right to, they have to be there."""
@@ -111,6 +113,7 @@ class Replies:
             guard=lambda _: ACKED,
             lite_topics=(self._lite_topic,),
         )
+        made = self._made
         try:
             self._make(monotonic())
             deliveries = (self._wire.run(pop, self._stop)).deliveries
@@ -118,9 +121,14 @@ class Replies:
                 self._wire.run(pop_calls.ack(REPLIES, [delivery.handle for delivery in deliveries]))
         except Stopped:
             return None
-        except (TryLater, NotFound) as error:  # the topic or the group may have been deleted, or the broker begun anew
-            self._made = self._made and not isinstance(error, NotFound)
+        except (TryLater, Forbidden) as error:
             log.debug("no replies for now: %s", error)
+            return 1.0
+        except PopMQError as error:
+            self._made = False
+            if made and isinstance(error, NotFound):  # it was deleted, or the broker has begun anew
+                return 0.0
+            self._fail(error)
             return 1.0
         for delivery in deliveries:
             self._take(delivery)
@@ -137,6 +145,13 @@ class Replies:
             return
         call.reply = delivery
         call.come.set()
+
+    def _fail(self, error: PopMQError) -> None:
+        """Ends the waiting for replies that cannot be read, such as without the right to."""
+        with self._changing:
+            for call in self._asked.values():
+                call.error = copy.copy(error)
+                call.come.set()
 
     def stop(self) -> None:
         """Ends the waiting for replies."""
