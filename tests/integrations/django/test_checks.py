@@ -42,7 +42,7 @@ def test_right_settings_are_right_without_a_broker(said: Callable[..., list[str]
         ({"results_keep": "1s"}, ["popmq.E004", "between 1 minute and 10 years"]),
         ({"results_keep": "soon"}, ["popmq.E004", "results_keep", "soon"]),
         ({"group": "a b"}, ["popmq.E004", "group is 'a b'"]),
-        ({"group": "a" * 121}, ["popmq.E004", "group is 'aaa", "up to 120 letters"]),
+        ({"group": "a" * 121}, ["popmq.E004", "group is 'aaa", "up to 120 letters, digits"]),
         ({"topic_prefix": 7}, ["popmq.E004", "topic_prefix is 7"]),
         ({"database": "none"}, ["popmq.E006", "database is 'none'", "DATABASES has 'default'"]),
         ({"database": "default"}, ["popmq.W001", "after its commit", "killed"]),
