@@ -50,6 +50,9 @@ class Pipe:
 
     abort = close
 
+    def can_write_eof(self) -> bool:
+        return False
+
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...

@@ -8,6 +8,7 @@ import pytest
 
 from popmq_http2 import Limits
 from popmq_proto.v1 import popmq_pb2 as pb
+from popmq_server.protocols.connect import http1
 from popmq_server.protocols.connect.http1 import Http1
 from popmq_server.protocols.connect.port import HttpPort
 from popmq_server.protocols.transport import ServedMethod
@@ -37,6 +38,9 @@ class Pipe(asyncio.Transport):
         self.closed = True
 
     abort = close
+
+    def can_write_eof(self) -> bool:
+        return False
 
     def pause_reading(self) -> None:
         self.reads = False
@@ -124,3 +128,22 @@ async def test_a_call_that_runs_is_not_told_that_it_was_refused_when_the_memory_
     assert (told.closed, told.written, large.held, small.held) == (True, b"", 0, 20_000)
     large.connection_lost(None)
     small.connection_lost(None)
+
+
+async def test_what_comes_after_a_refusal_is_dropped_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http1, "_DROPPED_BYTES", 100_000)
+    (connection, pipe), (silent, unread) = connected([]), connected([])
+    for one in (connection, silent):
+        one.data_received(f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999\r\n\r\n".encode())
+    assert pipe.written.startswith(b"HTTP/1.1 429")
+    for _ in range(10):
+        assert not pipe.closed
+        connection.data_received(bytes(10_000))
+    assert (pipe.closed, connection.held, pipe.written.count(b"HTTP/1.1")) == (True, 0, 1)
+    silent._look()
+    assert not unread.closed
+    silent._since_s -= http1.LOOK_S
+    silent._look()
+    assert unread.closed
+    for one in (connection, silent):
+        one.connection_lost(None)

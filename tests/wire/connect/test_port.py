@@ -224,6 +224,16 @@ def test_a_wrong_secret_is_refused_before_the_body_is_read(keyed: EmbeddedBroker
     assert b"unauthenticated" in answer
 
 
+@pytest.mark.parametrize(("secret", "size", "status"), [("wrong", 5_000_000, 401), ("", 30_000_000, 429)])
+def test_a_client_that_sends_all_before_it_reads_learns_why_it_was_refused(
+    keyed: EmbeddedBroker, secret: str, size: int, status: int
+) -> None:
+    head = {"content_type": "application/json", "authorization": basic("root", secret or secret_of("root"))}
+    with Http(keyed.http_url) as one:
+        answer = one.asked("POST", "/popmq.v1.Broker/Send", b"x" * size, **head)
+    assert (answer.status, bool(answer.json["message"])) == (status, True)
+
+
 def test_a_secret_in_clear_is_not_taken_from_another_machine(
     keyed: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

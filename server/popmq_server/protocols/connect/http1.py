@@ -32,6 +32,8 @@ log = logging.getLogger("popmq.protocols")
 _EVENTS_A_TURN = 200
 #: Bytes of later requests that are read while a call runs; then the client waits.
 _AHEAD_BYTES = 64 << 10
+#: Bytes of a request that was answered before its end, which are read and dropped.
+_DROPPED_BYTES = 2 * BODY_BYTES
 #: Interval of the looks at a connection; a request has to grow by this many bytes from one to the next.
 LOOK_S, PROGRESS_BYTES = 20.0, 16 << 10
 #: After this time without a request, or without taking an answer, the connection ends.
@@ -88,6 +90,8 @@ class Http1(asyncio.Protocol):
         self._full: asyncio.Future[None] | None = None
         self._lost: list[Callable[[], Any]] = []
         self._leaving = False
+        #: Bytes that are still dropped after the last answer; 0: nothing is.
+        self._drops = 0
 
     # ── Callbacks of asyncio ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -101,6 +105,11 @@ class Http1(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing():
+            return
+        if self._drops:
+            self._drops -= min(len(data), self._drops)
+            if not self._drops:
+                self._transport.close()
             return
         if self._task is not None:
             self._ahead += len(data)
@@ -149,7 +158,7 @@ class Http1(asyncio.Protocol):
                     break
                 left -= 1
                 event = self._state.next_event()
-                if event is h11.NEED_DATA or event is h11.PAUSED:
+                if event is h11.NEED_DATA or event is h11.PAUSED or self._drops:
                     break
                 if isinstance(event, h11.Request):
                     self._begin(event)
@@ -279,7 +288,19 @@ class Http1(asyncio.Protocol):
         raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]  # an origin may have any bytes
         self._send(h11.Response(status_code=answer.status, headers=raw), *content, h11.EndOfMessage())
         if closes:
-            self._transport.close()
+            self._hang_up(self._transport)
+
+    def _hang_up(self, transport: asyncio.Transport) -> None:
+        """Ends the connection; if its client still sends a request, once that client has read the answer.
+
+        A socket that is closed while bytes come is reset, and most clients then see a broken connection only.
+        """
+        if self._state.their_state is not h11.SEND_BODY:
+            transport.close()
+            return
+        self._drops, self._since_s = _DROPPED_BYTES, monotonic()
+        if transport.can_write_eof():
+            transport.write_eof()
 
     def _send(self, *events: h11.Event) -> None:
         assert self._transport
@@ -298,6 +319,9 @@ class Http1(asyncio.Protocol):
                 transport.abort()
         elif self._task is not None:
             return
+        elif self._drops:
+            if waited_s >= LOOK_S:
+                transport.close()
         elif self._asked is None:
             if waited_s >= IDLE_S:
                 transport.close()
