@@ -143,11 +143,13 @@ class LeasedBatches:
         """When the next lease must be renewed."""
         return min((batch.renew_at for batch in self._batches), default=None)
 
-    def to_renew(self, now: float) -> list[Batch]:
-        """Batches that are due, without deliveries that are held too long."""
+    def to_renew(self, now: float) -> tuple[list[Batch], Counter[str]]:
+        """Batches that are due; and how many deliveries, by group, were held for so long that they are forgotten."""
         due = [batch for batch in self._batches if batch.renew_at <= now]
+        forgotten: Counter[str] = Counter()
         for batch in due:
             if now >= batch.drop_at:
+                forgotten[batch.group] += len(batch.members)
                 for handle in list(batch.members):
                     self.drop(handle)
-        return [batch for batch in due if batch.members]
+        return [batch for batch in due if batch.members], forgotten

@@ -2,7 +2,7 @@
 
 import pytest
 
-from popmq.testing import Broker
+from popmq.testing import Broker, FakeClock
 
 
 @pytest.fixture
@@ -31,3 +31,16 @@ def test_deliveries_that_handlers_hold_are_not_warned_of(filled: Broker, caplog:
     held = list(filled.client().consume("orders", "billing", until_idle=0.05))
     assert len(held) == 3
     assert "dropped without" not in caplog.text
+
+
+def test_what_a_handler_holds_for_more_than_twelve_hours_comes_again_and_the_log_says_so(
+    popmq_clock: FakeClock, filled: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer, other = filled.client().consume("orders", "billing", max_messages=1), filled.client()
+    held = next(consumer)
+    popmq_clock.advance("12h")
+    assert held.message_id not in {each.message_id for each in other.pop("orders", "billing")}
+    popmq_clock.advance("2m")
+    assert held.message_id in {each.message_id for each in other.pop("orders", "billing")}
+    assert "deliveries of group billing were held for 12 h and are renewed no longer (1)" in caplog.text
+    consumer.close()

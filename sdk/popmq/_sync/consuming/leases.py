@@ -8,7 +8,7 @@ from typing import Any
 from popmq._calls import pop_calls
 from popmq._consuming.clock import Clock
 from popmq._consuming.group_order import MessageGroupOrder, When
-from popmq._consuming.leased_batches import Batch, LeasedBatches
+from popmq._consuming.leased_batches import HOLD_S_MAX, Batch, LeasedBatches
 from popmq._sync.concurrency import Lock
 from popmq._sync.consuming.scheduler import Scheduler
 from popmq._sync.transport.wire import Wire
@@ -109,7 +109,15 @@ class HeldLeases:
         """Renews what is due, one request a batch: for the broker a whole batch costs as little as one message."""
         self.forget_dropped()
         with self._lock:
-            batches = self._batches.to_renew(self._clock.now())
+            batches, forgotten = self._batches.to_renew(self._clock.now())
+        for group, count in forgotten.items():
+            log.warning(
+                "deliveries of group %s were held for %d h and are renewed no longer (%d): their messages come again "
+                "when their leases end",
+                group,
+                HOLD_S_MAX / 3600,
+                count,
+            )
         for batch in batches:
             self._renew(batch)
 
