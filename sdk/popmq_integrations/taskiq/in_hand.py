@@ -1,6 +1,7 @@
 """The tasks that a worker of taskiq has in hand, and what is stored in the commit that ends each."""
 
 from collections import defaultdict
+from contextvars import ContextVar
 
 import popmq
 
@@ -32,8 +33,14 @@ class InHand:
         self.delivery.release(0.0, uncounted=True, reason="the worker stopped before it began this task")
 
 
+#: The delivery that this task of the event loop runs.
+_MINE: ContextVar[InHand | None] = ContextVar("popmq_in_hand", default=None)
+
+
 class HandLedger:
-    """What is in hand, by the id of its task. Two deliveries may have one id: a retry has that of its task."""
+    """What is in hand, by the id of its task. Two deliveries may have one id and run at the same time: a message comes
+    again to its own worker if the broker was away for longer than its lease.
+    """
 
     def __init__(self) -> None:
         self._by_id: defaultdict[str, list[InHand]] = defaultdict(list)
@@ -49,11 +56,14 @@ class HandLedger:
         for each in self._by_id.get(task_id, ()):
             if not each.begun:
                 each.begun = True
+                _MINE.set(each)
                 return
 
     def running(self, task_id: str) -> InHand | None:
         """The delivery of a task that runs and is not acked; None: there is none."""
-        return next((each for each in self._by_id.get(task_id, ()) if each.begun), None)
+        begun = [each for each in self._by_id.get(task_id, ()) if each.begun]
+        mine = _MINE.get()
+        return mine if mine in begun else next(iter(begun), None)
 
     def settle(self, ended: InHand) -> None:
         """Taskiq acks it; a second ack is ignored."""

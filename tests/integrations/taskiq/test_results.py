@@ -7,11 +7,12 @@ import pytest
 from taskiq import TaskiqResult
 from taskiq.depends.progress_tracker import TaskProgress, TaskState
 from taskiq.exceptions import ResultGetError
+from taskiq.receiver import Receiver
 
 from popmq.testing import Broker, FakeClock
 from popmq_integrations.taskiq import PopMQBroker, PopMQResultBackend
 from tests.integrations.taskiq.conftest import Working
-from tests.integrations.taskiq.helpers import until_done
+from tests.integrations.taskiq.helpers import dead, undone, until_done
 
 
 def result(value: object) -> "TaskiqResult[Any]":
@@ -127,3 +128,32 @@ async def test_a_long_task_id_has_a_result_too(tasks: PopMQBroker, working: Work
         sent = await task.kicker().with_task_id("long" * 100).kiq()
         assert (await sent.wait_result(check_interval=0.01)).return_value == 1
         await until_done(tasks)
+
+
+async def test_of_two_deliveries_of_one_id_each_ends_with_its_own_outcome(tasks: PopMQBroker) -> None:
+    first_may = asyncio.Event()
+
+    async def run(number: int) -> int:
+        if number == 1:
+            await first_may.wait()
+        if number == 2:
+            raise ValueError("two")
+        return number
+
+    task = tasks.task(task_name="run")(run)
+    for number in (1, 2, 3):
+        await task.kicker().with_task_id("t1").kiq(number)
+    receiver, messages = Receiver(tasks, max_async_tasks=3), tasks.listen()
+    first = asyncio.create_task(receiver.callback(await anext(messages)))
+    await receiver.callback(await anext(messages))
+    await receiver.callback(await anext(messages))
+    while await undone(tasks) > 1:
+        pass
+    (letter,) = await dead(tasks)
+    assert letter.json()["args"] == [2]
+    assert (await tasks.result_backend.get_result("t1")).return_value == 3
+    first_may.set()
+    await first
+    await until_done(tasks)
+    assert (await tasks.result_backend.get_result("t1")).return_value == 1
+    await messages.aclose()
