@@ -22,7 +22,7 @@ class Order(Base):
 def place_order(session: Session, outbox: popmq.Outbox, number: int) -> None:
     with session.begin(), outbox(session) as box:
         session.add(Order(number=number))
-        box.send("orders", popmq.Message.json({"order": number}))
+        box.send("placed-orders", popmq.Message.json({"order": number}))
         if number % 3 == 0:
             raise ValueError("sold out")  # rolls back both
 
@@ -31,8 +31,8 @@ if __name__ == "__main__":
     engine = create_engine(sys.argv[1] if "://" in sys.argv[1] else f"sqlite:///{sys.argv[1]}")
     Base.metadata.create_all(engine)
     with popmq.Client() as client, popmq.Outbox(client, engine) as outbox, Session(engine) as session:
-        client.topics.create("orders", queues=1, type="TRANSACTION")
-        outbox.answer("orders")  # also for processes that were killed
+        client.topics.create("placed-orders", queues=1, type="TRANSACTION")
+        outbox.answer("placed-orders")  # also for processes that were killed
         for number in range(1, 11):
             try:
                 place_order(session, outbox, number)

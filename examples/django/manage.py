@@ -1,7 +1,7 @@
 """A shop whose orders are invoiced by a task.
 
 popmq serve, then in this folder, with popmq[django] and Django 6 (or 5.2 and django-tasks):
-python manage.py migrate --run-syncdb; python manage.py popmq_worker &; python manage.py order 7 8 9
+python manage.py migrate --run-syncdb; python manage.py popmq_worker & python manage.py order 7 8 9
 """
 
 import os

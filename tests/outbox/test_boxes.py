@@ -148,11 +148,12 @@ async def test_with_asyncio_too_what_commits_is_seen_and_nothing_else(
 
 
 def test_the_example_sends_for_each_order_that_was_placed(
-    popmq_broker: Broker, client: popmq.Client, seen: Seen, tmp_path: Path
+    popmq_broker: Broker, client: popmq.Client, tmp_path: Path
 ) -> None:
     environment = os.environ | {"POPMQ_ENDPOINT": popmq_broker.endpoint}
     words = [sys.executable, "-W", "error", "examples/outbox.py", str(tmp_path / "shop.db")]
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
     assert (done.stdout.split("\n")[:-1], done.stderr) == ([f"{number} sold out" for number in (3, 6, 9)], "")
     assert client.transactions.list().total == 0
-    assert sorted(seen()) == sorted(f'{{"order":{number}}}' for number in range(1, 11) if number % 3)
+    sent = [delivery.text() for delivery in client.messages.browse("placed-orders").deliveries]
+    assert sorted(sent) == sorted(f'{{"order":{number}}}' for number in range(1, 11) if number % 3)
