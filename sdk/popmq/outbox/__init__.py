@@ -3,7 +3,7 @@
     outbox = popmq.Outbox(client, "postgresql://…")    # once in each process
     outbox.answer("orders")                            # in processes that keep running
 
-    with outbox(session) as box:                       # SQLAlchemy, Django, psycopg, sqlite3
+    with outbox(session) as box:                       # SQLAlchemy, Django, psycopg, PyMySQL, sqlite3
         session.add(order)
         box.send("orders", "paid")
 
