@@ -10,7 +10,7 @@ from popmq_server.embedded.state.space import GROW, Room
 from popmq_server.values.message import Extra
 from popmq_server.values.outgoing import Outgoing
 from popmq_server.values.records import FairKeys
-from tests.engine.rig import HOUR, MINUTE, Rig, deliveries, refusal
+from tests.engine.rig import HOUR, MINUTE, Rig, deliveries, message, refusal
 from tests.engine.traffic.traffic_fair import drained, limited, of, opened, send, tenants
 
 TTL = 10 * MINUTE
@@ -86,6 +86,18 @@ def test_expired_messages_take_neither_the_bytes_nor_the_leases_of_a_pop(rig: Ri
     popped = rig.popped(max_messages=50, max_bytes=5 * 256)
     assert tenants(deliveries(popped)) == ["acme"] * 5
     assert rig.numbers().expired == 200
+    assert rig.findings() == []
+
+
+@pytest.mark.parametrize("first", [of, mortal], ids=["alive", "over"])
+def test_a_key_that_waited_for_the_leases_of_expired_messages_gets_each_message_once(rig: Rig, first: Any) -> None:
+    """Its queue has no lease left for it until the messages of the other keys turn out to be expired."""
+    opened(rig, queues=1, in_flight_max=2)
+    large = message("bolt-1", properties={"tenant": "bolt", "size": "x" * 65_536})
+    send(rig, mortal("acme", 1), mortal("cove", 1), first("bolt", 1), [large])
+    rig.advance(TTL)
+    assert [row.body for row in rig.pop(8)] == ["bolt-0", "bolt-1"][first is mortal :]
+    assert rig.numbers().expired == 2 + (first is mortal)
     assert rig.findings() == []
 
 

@@ -237,7 +237,7 @@ class Round:
         return nodes
 
     def _take_alone(self, slot: int, ring: _Ring, most: int, found: Taken) -> bool:
-        """Takes messages of the one slot that is left in a ring, which has been visited before.
+        """Takes messages of the one slot that is left in a ring, which has been visited before, perhaps in vain.
 
         It leaves to `_fill` whatever is not plain: limits, debts, retry entries, large messages, what does not fit.
         """
@@ -261,6 +261,7 @@ class Round:
             node = following[node]
         if not nodes or not self._take_all([slot] * len(nodes), nodes, found):
             return False
+        self._taken[slot] = key
         key.last_message, key.message = nodes[-1], node
         key.taken += len(nodes)
         key.retry_turn = 1
