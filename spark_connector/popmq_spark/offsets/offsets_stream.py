@@ -171,14 +171,17 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
             lose(self._options.fail_on_data_loss, text)
 
     def _beginning(self, ends: Ends) -> Positions:
-        """The start of a new query: its group's position in a topic, else startingOffsets."""
+        """The start of a new query: its group's position in a topic, else startingOffsets.
+
+        The group has none before the first message: startingOffsets may, so that what is gone is told as lost.
+        """
         client, options = self._connected(), self._options
         positions = place_in(client, options.starting_offsets, ends)
-        if not options.group:
-            return positions
-        self._join(ends, options.starting_offsets, positions)
-        committed = ends_of(client, ends, options.group)
-        return {topic: {queue: row.committed for queue, row in rows.items()} for topic, rows in committed.items()}
+        new = self._join(ends, options.starting_offsets, positions)
+        if options.group:
+            for topic, rows in ends_of(client, ends.keys() - new, options.group).items():
+                positions[topic] = {queue: row.committed for queue, row in rows.items()}
+        return positions
 
     def _of_another(self, topic: str, rows: Mapping[int, popmq.QueueOffsets]) -> dict[int, int]:
         """The positions in a topic that was deleted and created again: its first message."""
@@ -226,20 +229,23 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
 
     # ── The group: for lag, retention and the start of a new query ───────────────────────────────────────────────────
 
-    def _join(self, ends: Ends, start: Place, positions: Positions | None = None) -> None:
+    def _join(self, ends: Ends, start: Place, positions: Positions | None = None) -> set[str]:
         """Makes the group one that pulls the topics; one that is new to a topic begins at `start`, or at `positions`.
 
-        Raises OptionError for a group that pops a topic: its consumers would lose their messages to this query.
+        Returns the topics to which it was new. Raises OptionError for a group that pops a topic: its consumers would
+        lose their messages to this query.
         """
-        client, group = self._connected(), self._options.group
+        client, group, new = self._connected(), self._options.group, set[str]()
         for topic in sorted(set(ends) - self._joined) if group else ():
             committed = self._group_offsets(topic)
             if min(committed.values()) < 0:
                 by_name = start if isinstance(start, str | datetime) else None
                 client.groups.set_consume_mode(topic, group, "PULL", start=by_name or "earliest")
                 committed = positions[topic] if positions and by_name is None else {}
+                new.add(topic)
             self._expect_pulling(topic, committed)
             self._joined.add(topic)
+        return new
 
     def _group_offsets(self, topic: str) -> dict[int, int]:
         """The group's committed offsets. A missing group is created, for which an access key needs `admin`."""

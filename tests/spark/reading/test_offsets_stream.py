@@ -196,6 +196,18 @@ def test_a_stream_ends_at_a_time_also_at_one_that_comes_later(broker: Broker, qu
     assert stream.reader.reportLatestOffset() == {"behind": 0, "topics": {TOPIC: 0}}, "what it never reads"
 
 
+@pytest.mark.parametrize("group", ["", "lag"])
+def test_a_stream_that_is_to_begin_at_messages_that_are_gone_tells_of_them(
+    broker: Broker, query: Make, group: str
+) -> None:
+    broker.send(20)
+    broker.client.topics.purge(TOPIC)
+    broker.send(4)
+    stream = query(startingOffsets='{"orders": {"0": 2}}', **{"group": group} if group else {})
+    with pytest.raises(DataLoss, match=r"3 messages of queue 0 of topic 'orders' between offsets 2 and 4 are gone"):
+        stream.run()
+
+
 def test_a_stream_ends_at_offsets_and_reads_other_queues_on(broker: Broker, query: Make) -> None:
     broker.send(40)
     stream = query(endingOffsets='{"orders": {"0": 3, "1": -2, "2": -1}}')
