@@ -12,7 +12,7 @@ there. In the order of Spark's calls (stream.py):
 
 import logging
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -42,6 +42,8 @@ _log = logging.getLogger("popmq_spark")
 
 #: How long the size of a topic's messages is used that was estimated by a look at some of them.
 LOOKED_AT_SECONDS = 60.0
+#: By so much a stream's start may be ahead of this machine's clock: the broker has a clock of its own.
+AHEAD = timedelta(minutes=1)
 #: Topic and queue → messages.
 Backlog = dict[tuple[str, int], int]
 
@@ -176,6 +178,11 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         The group has none before the first message: startingOffsets may, so that what is gone is told as lost.
         """
         client, options = self._connected(), self._options
+        if isinstance(options.starting_offsets, datetime) and options.starting_offsets > datetime.now(UTC) + AHEAD:
+            raise OptionError(
+                f"popmq: startingOffsets = {options.starting_offsets.isoformat()!r} is in the future, and a stream "
+                "would read what is sent until then: give a time that is over, or latest"
+            )
         positions = place_in(client, options.starting_offsets, ends)
         new = self._join(ends, options.starting_offsets, positions)
         if options.group:

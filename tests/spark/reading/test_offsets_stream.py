@@ -196,6 +196,14 @@ def test_a_stream_ends_at_a_time_also_at_one_that_comes_later(broker: Broker, qu
     assert stream.reader.reportLatestOffset() == {"behind": 0, "topics": {TOPIC: 0}}, "what it never reads"
 
 
+@pytest.mark.parametrize("mode", ["offsets", "lease"])
+def test_a_stream_does_not_begin_in_the_future(broker: Broker, mode: str) -> None:
+    stream = broker.query(mode=mode, startingOffsets="2999-01-01T00:00:00Z")
+    with pytest.raises((OptionError, popmq.errors.InvalidField), match=r"2999-01-01.* is in the future"):
+        stream.run()
+    assert broker.client.groups.list() == []
+
+
 @pytest.mark.parametrize("group", ["", "lag"])
 def test_a_stream_that_is_to_begin_at_messages_that_are_gone_tells_of_them(
     broker: Broker, query: Make, group: str
