@@ -47,6 +47,13 @@ def test_every_call_of_a_namespace_has_its_former_name_in_the_changelog_and_none
     assert moved().keys() & {*public(popmq.Client), *namespaces_of(popmq.Client)} == TAKEN
 
 
+def test_hints_of_the_broker_name_calls_as_they_are_now() -> None:
+    text = "".join(file.read_text() for file in (CHANGELOG.parent / "server").rglob("*.py"))
+    named = {call for hint in re.findall(r"\(in Python: (client\.[^)]*)\)", text) for call in hint.split(", ")}
+    assert "client.owners.attach" in named
+    assert named <= {f"client.{call}" for call in calls_of(popmq.Client)}
+
+
 def test_a_name_that_never_was_is_an_error_with_the_nearest_one() -> None:
     with popmq.Client("127.0.0.1:1") as client, pytest.raises(AttributeError, match="'Client' object has no") as error:
         client.topcs  # type: ignore[attr-defined]  # noqa: B018 - the error is what is tested

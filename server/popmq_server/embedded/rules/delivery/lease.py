@@ -307,7 +307,7 @@ def check_free(found: FoundMember, field: str) -> None:
         raise invalid(
             "an owner holds this message",
             field=field,
-            action="settle it through its owner (in Python: client.ack_up_to, release_owner)",
+            action="settle it through its owner (in Python: client.owners.ack_up_to, client.owners.release)",
         )
 
 

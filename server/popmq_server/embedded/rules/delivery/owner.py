@@ -92,7 +92,7 @@ def find_owner(tx: Tx, group_name: str, name: str, generation: int, reach: Reach
             "OWNER_NOT_FOUND",
             f"group {group_name!r} has no owner {name!r}",
             field="owner",
-            action="attach it first (in Python: client.attach_owner)",
+            action="attach it first (in Python: client.owners.attach)",
         )
     if owner.name != name:
         broken("owner_has_its_name", owner=owner.owner_id, name=owner.name)
@@ -108,7 +108,7 @@ def find_owner(tx: Tx, group_name: str, name: str, generation: int, reach: Reach
         raise invalid(
             f"owner {name!r} has generation {owner.generation}, not yet {generation}",
             field="generation",
-            action="use the generation of the last attach (in Python: client.attach_owner)",
+            action="use the generation of the last attach (in Python: client.owners.attach)",
         )
     return group, owner
 

@@ -206,7 +206,7 @@ def _check_limits(tx: Tx, command: Pop, ask: PopToken, group: Group, topic: Topi
         raise Refused(
             "IN_FLIGHT_LIMIT",
             f"owner {ask.owner!r} holds {owned} messages",
-            action="ack an epoch of this owner first (in Python: client.ack_up_to)",
+            action="ack an epoch of this owner first (in Python: client.owners.ack_up_to)",
             retry_after_ms=IN_FLIGHT_RETRY_MS,
         )
     if quotas.pop_room(tx, group, topic) == 0:
