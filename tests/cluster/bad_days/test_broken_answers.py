@@ -1,13 +1,15 @@
 """One broker answers what no broker should, or nothing: calls end typed and in time, and the other broker serves."""
 
 import asyncio
+import functools
 from collections.abc import Awaitable
 from typing import NamedTuple
 
 import pytest
 
 from popmq_proto.v1 import popmq_pb2 as pb
-from popmq_remoting.codes import ResponseCode
+from popmq_remoting.codes import RequestCode, ResponseCode
+from popmq_remoting.wire.command import Request, Response
 from popmq_server.cluster.engine import ClusterEngine
 from popmq_server.contract import commands as do
 from popmq_server.contract.commands import Place, queries
@@ -15,6 +17,7 @@ from popmq_server.errors import Refused
 from tests.cluster.gateway import GROUP, TOPIC, created, gateway, handles, pop, send
 from tests.remoting.fake.cluster import FakeCluster
 from tests.remoting.fake.faults import Fault, Kind, answering
+from tests.remoting.fake.server import Client, Handler
 from tests.remoting.jumping import jumping, passed
 
 #: A call without a deadline of its client ends after 10 s.
@@ -124,3 +127,34 @@ async def test_a_broker_that_is_stopped_for_half_a_minute_answers_no_call_of_ano
         found = await pop(engine, max_messages=32)
         texts = [pb.Message.FromString(row[0]) for row in found.rows]
         assert all(one.message_id == f"id-{one.body.decode()}" for one in texts)
+
+
+@jumping
+async def test_numbers_that_no_handle_can_hold_are_refused_and_the_messages_come_again() -> None:
+    async with FakeCluster() as fake, gateway(fake) as engine:
+        created(fake)
+        await sent(engine, 1)
+        broker = fake.brokers["a"]
+        for code, call in (
+            (RequestCode.POP_MESSAGE, pop(engine)),
+            (RequestCode.CHANGE_MESSAGE_INVISIBLETIME, extended(engine)),
+        ):
+            real = broker.handlers[code]
+            broker.handlers[code] = functools.partial(impossible, real)
+            outcome = (await ended(call)).outcome
+            assert isinstance(outcome, Refused)
+            broker.handlers[code] = real
+            await passed(65.0)
+        assert len((await pop(engine)).rows) == 1
+
+
+async def impossible(real: Handler, client: Client, request: Request) -> Response:
+    answer = real(client, request)
+    answer = answer if isinstance(answer, Response) else await answer
+    return answer._replace(fields={**answer.fields, "popTime": "-1"})
+
+
+async def extended(engine: ClusterEngine) -> object:
+    (handle,) = handles(await pop(engine))
+    (result,) = await engine.execute(do.ChangeInvisibleTime(GROUP, (do.Change(handle, "extend", 60_000),)))
+    return result

@@ -212,6 +212,18 @@ async def test_an_update_keeps_how_long_the_operator_lets_push_consumers_take() 
 
 
 @jumping
+async def test_push_consumers_have_forty_nine_days_where_the_operator_lets_them_take_longer() -> None:
+    async with FakeCluster() as fake, gateway(fake) as engine:
+        await engine.execute(do.CreateTopic(TOPIC, 4, False, None))
+        await engine.execute(NEW)
+        fake.brokers["a"].log.groups[KNOWN]["consumeTimeoutMinute"] = 100_000
+        await passed(16.0)
+        await sent(engine, "1")
+        found = await pop(engine, session=True)
+        assert found.due_ms - found.popped_ms == 49 * 86_400_000
+
+
+@jumping
 async def test_a_deleted_group_leaves_no_position_letter_or_retry_and_those_of_others_stay() -> None:
     async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine:
         await engine.execute(do.CreateTopic(TOPIC, 4, False, None))

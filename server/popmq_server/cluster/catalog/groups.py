@@ -24,6 +24,8 @@ from popmq_server.values.records import Group
 NAMESPACE = "POPMQ_GROUPS"
 #: consumeTimeoutMinute, as RocketMQ has it by default.
 TIMEOUT_MIN_DEFAULT = 15
+#: 49 days: a handle has no room for a longer lease.
+TIMEOUT_MIN_MAX = 49 * 24 * 60
 #: One key for the list of all groups.
 _ALL = "all"
 
@@ -88,7 +90,8 @@ class Groups:
 
     def session_ms(self, group: Group) -> int:
         """How long a push consumer may take for a message."""
-        return 60_000 * max(1, self._timeouts_min.get(names.broker_group(group.name), TIMEOUT_MIN_DEFAULT))
+        timeout_min = self._timeouts_min.get(names.broker_group(group.name), TIMEOUT_MIN_DEFAULT)
+        return 60_000 * min(max(1, timeout_min), TIMEOUT_MIN_MAX)
 
     async def all(self) -> dict[str, Group]:
         """All of users, by name. Raises Refused UNAVAILABLE."""

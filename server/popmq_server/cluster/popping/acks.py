@@ -189,9 +189,15 @@ class Acks:
         visible_ms = self._now_ms() + delay_ms
         if change.kind != "extend" or renewed == delivery.handle:
             return Changed(visible_ms, False)
-        signed = self._handles.write(delivery._replace(handle=renewed), group.name).decode()
+        signed = self._signed(delivery._replace(handle=renewed), group.name)
         self._held.renamed(text, signed)
         return Renewed(visible_ms, False, signed)
+
+    def _signed(self, delivery: SignedDelivery, group: str) -> str:
+        try:
+            return self._handles.write(delivery, group).decode()
+        except BadFormat as bad:
+            raise _unknown() from bad
 
     async def _rejected_once(self, group: Group, delivery: SignedDelivery, change: Change, text: str) -> Changed:
         """One dead letter for a client that gives a message up again, since it did not hear the answer."""

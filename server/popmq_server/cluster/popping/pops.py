@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from popmq_remoting import Route
+from popmq_remoting.errors import BadFormat
 from popmq_remoting.names import NORMAL
 from popmq_remoting.pops.infos import PoppedMessage
 from popmq_remoting.requests import popping
@@ -32,7 +33,7 @@ from popmq_server.cluster.popping.dead import USED_UP, DeadLetters
 from popmq_server.cluster.popping.sessions import Held
 from popmq_server.cluster.popping.starts import Starts
 from popmq_server.cluster.popping.waits import LineKey, Waits
-from popmq_server.cluster.refusals import Asked, lacks_group
+from popmq_server.cluster.refusals import Asked, lacks_group, refusal
 from popmq_server.cluster.shared import Shared
 from popmq_server.cluster.signed.handles import SignedDelivery
 from popmq_server.contract.commands import Pop, Popped, PoppedRow
@@ -245,10 +246,10 @@ class Pops:
             return refused
         try:
             rows, due_ms = await self._delivered(wanted, broker, outcome)
-        except Refused as refused:
+        except (Refused, BadFormat) as error:
             taken = (SignedDelivery(wanted.topic.broker_name, each.handle) for each in outcome.rows)
             self._at_brokers.release(taken, wanted.group.name)
-            return refused
+            return error if isinstance(error, Refused) else refusal(error, Asked(broker, wanted.topic.name))
         return _Part(rows, due_ms, {broker: outcome.rest}, len(outcome.rows))
 
     async def _popped(self, wanted: Wanted, broker: str, queue_id: int, messages_max: int) -> PopOutcome:
