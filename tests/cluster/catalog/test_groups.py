@@ -298,3 +298,23 @@ async def test_the_start_is_looked_up_once_and_waits_for_all_brokers_of_the_topi
         for _ in range(3):
             await pop(engine)
         assert [broker.counts[code] for broker in fake.brokers.values()] == [2, 2]
+
+
+@jumping
+async def test_a_group_begins_anew_in_a_topic_that_was_deleted_and_made_again() -> None:
+    async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine, gateway(fake) as other:
+        await engine.execute(LATEST)
+        for expected in ("12", "34"):
+            await engine.execute(do.CreateTopic(TOPIC, 4, False, None))
+            await sent(engine, "0")
+            assert await popped(engine) + await popped(other) == []
+            await sent(engine, *expected)
+            assert await popped(engine) == [*expected]
+            await engine.execute(do.DeleteTopic(TOPIC))
+            await passed(1.0)
+            with pytest.raises(Refused):
+                await pop(other)
+            await passed(1.0)
+            with pytest.raises(Refused, match="there is no topic"):
+                await pop(other)
+            await passed(1.0)

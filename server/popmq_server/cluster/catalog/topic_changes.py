@@ -174,7 +174,7 @@ class TopicChanges:
             await self._brokers.remove_topic(hidden)
         await self._brokers.remove_topic(broker_name)
         await self._layouts.remove(command.name)
-        self._topics.changed(command.name)
+        self._topics.deleted(command.name)
 
 
 def _is_away(said: TopicConfig | Refused) -> bool:

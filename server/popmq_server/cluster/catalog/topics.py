@@ -70,6 +70,8 @@ class Topics:
         self._settings = Remembered[str, KnownTopic | None](self._read)
         #: Called when this gateway has made, changed or deleted one.
         self.on_change: Callable[[], None] = lambda: None
+        #: Called with the name of one that does not exist, or not any more.
+        self.on_absence: Callable[[str], None] = lambda name: None
 
     async def get(self, name: str, field: str = "topic") -> KnownTopic:
         """Raises Refused INVALID_FIELD, TOPIC_NOT_FOUND, UNAVAILABLE."""
@@ -89,6 +91,12 @@ class Topics:
         return await self._brokers.of_each(brokers, lambda _: asked, topics.topic_config, Asked("", name))
 
     async def _read(self, name: str) -> KnownTopic | None:
+        found = await self._found(name)
+        if found is None:
+            self.on_absence(name)
+        return found
+
+    async def _found(self, name: str) -> KnownTopic | None:
         """From those of its brokers that answer. None: there is none."""
         try:
             route = await self._brokers.route(name)
@@ -111,6 +119,11 @@ class Topics:
         """This gateway has made, changed or deleted it: its next list shows that."""
         self.forget(name)
         self.on_change()
+
+    def deleted(self, name: str) -> None:
+        """This gateway has deleted it."""
+        self.changed(name)
+        self.on_absence(name)
 
     def close(self) -> None:
         """Ends what is being read."""

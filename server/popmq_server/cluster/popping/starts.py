@@ -25,13 +25,15 @@ class Starts:
     def __init__(self, topics: Topics, positions: Positions) -> None:
         self._topics, self._positions = topics, positions
         self._loop = asyncio.get_running_loop()
-        self._begun: set[_Key] = set()
+        #: By topic: one that is deleted, and made again, has no positions.
+        self._begun: dict[str, set[_Key]] = {}
+        topics.on_absence = self._absent
         self._beginning: dict[_Key, asyncio.Task[None]] = {}
 
     async def begin(self, topic: KnownTopic, group: Group) -> None:
         """Raises Refused UNAVAILABLE while a broker of the topic does not answer: it may know where the group is."""
         key = (group.name, group.created_ms, topic.name)
-        if group.start_from == "EARLIEST" or key in self._begun:
+        if group.start_from == "EARLIEST" or key in self._begun.get(topic.name, ()):
             return
         task = self._beginning.get(key)
         if task is None:
@@ -51,4 +53,7 @@ class Starts:
     def _ended(self, key: _Key, task: asyncio.Task[None]) -> None:
         del self._beginning[key]
         if not task.cancelled() and task.exception() is None:
-            self._begun.add(key)
+            self._begun.setdefault(key[2], set()).add(key)
+
+    def _absent(self, topic: str) -> None:
+        self._begun.pop(topic, None)
