@@ -64,6 +64,11 @@ class Remembered(Generic[K, V]):
                 raise  # what did not exist may exist by now
             return entry.value
 
+    async def anew(self, key: K) -> V:
+        """As `get`, but the cluster is asked now: what is being read may be older than what the caller has seen."""
+        self._reading.pop(key, None)
+        return await self.get(key, 0.0)
+
     def known(self, key: K) -> V | None:
         """What is remembered, of any age."""
         entry = self._entries.get(key)

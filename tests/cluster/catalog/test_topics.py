@@ -190,6 +190,23 @@ async def test_a_topic_with_other_numbers_of_queues_at_its_brokers_is_served() -
 
 
 @jumping
+async def test_a_layout_that_name_servers_have_lost_keeps_its_order_when_a_queue_is_added_meanwhile() -> None:
+    async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine:
+        created(fake)
+        topic = await engine.shared.topics.get(TOPIC)
+        await engine.shared.layouts.write(topic, layout.read("b:2;a:2"))
+        fake.name_servers[0].kv.clear()
+        fake.create(KNOWN, 3, None)
+        fake.brokers["b"].log.append(KNOWN, 2, b"x", "UNIQ_KEY\x011\x02")
+        assert (await pop(engine)).rows == [], "its route does not have the queue yet"
+        assert kept(fake) == "b:2;a:2"
+        await passed(60.0)
+        assert len((await pop(engine)).rows) == 1
+        await engine.ask(do.LookUp(TOPIC, "1", "", 4, 1 << 20))
+        assert kept(fake) == "b:2;a:3;b:1"
+
+
+@jumping
 async def test_a_deleted_topic_is_gone_everywhere_with_its_layout_and_what_a_pull_group_sent_back() -> None:
     async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine, gateway(fake) as other:
         created(fake)

@@ -42,8 +42,7 @@ class Layouts:
         """The number of a queue that a broker named. Raises Refused as `of`."""
         found = (await self.of(topic)).number(broker, queue_id)
         if found is None:  # added since
-            self._known.forget(_key(topic))
-            found = (await self.of(topic)).number(broker, queue_id)
+            found = (await self._known.anew(_key(topic))).number(broker, queue_id)
         if found is None:
             raise unavailable(f"the name servers do not know queue {queue_id} of topic {topic.name!r} at {broker} yet")
         return found
