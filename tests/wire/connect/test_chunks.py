@@ -2,6 +2,7 @@
 
 import asyncio
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,9 +28,13 @@ class Pipe(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 50_000)})
         self.written, self.reads, self.closed = b"", True, False
+        #: Called after each write: there is no room for more.
+        self.full: Callable[[], None] | None = None
 
     def write(self, data: Any) -> None:
         self.written += bytes(data)
+        if self.full is not None:
+            self.full()
 
     def is_closing(self) -> bool:
         return self.closed
@@ -49,14 +54,14 @@ class Pipe(asyncio.Transport):
         self.reads = True
 
 
-def port_of(asked: list[bytes], gate: asyncio.Event | None = None, **limits: int) -> HttpPort:
+def port_of(asked: list[bytes], gate: asyncio.Event | None = None, answer: bytes = b"", **limits: int) -> HttpPort:
     """A port whose calls are kept in `asked`, and answered behind the gate."""
 
     async def echo(raw: bytes, _: object) -> bytes:
         asked.append(raw)
         if gate is not None:
             await gate.wait()
-        return b""
+        return answer
 
     port = HttpPort(None, Limits(**limits))
     methods = pb.DESCRIPTOR.services_by_name["Broker"].methods_by_name
@@ -147,3 +152,20 @@ async def test_what_comes_after_a_refusal_is_dropped_up_to_a_limit(monkeypatch: 
     assert unread.closed
     for one in (connection, silent):
         one.connection_lost(None)
+
+
+async def test_an_answer_is_written_piece_by_piece_as_its_client_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So its call is over once it was taken, over TLS too, and a slow client has the time to take it for each piece."""
+    monkeypatch.setattr(http1, "_PIECE_BYTES", 1_000)
+    answer, sizes = bytes(range(256)) * 40, list[int]()
+    connection, pipe = joined(port_of([], answer=answer))
+    pipe.full = connection.pause_writing
+    connection.data_received(HEAD + b"2\r\nab\r\n0\r\n\r\n")
+    await asyncio.sleep(0)
+    while connection._task is not None:
+        sizes.append(len(pipe.written))
+        connection.resume_writing()
+        await asyncio.sleep(0)
+    assert pipe.written.endswith(answer)
+    assert len(set(sizes)) > len(answer) // 1_000
+    connection.connection_lost(None)

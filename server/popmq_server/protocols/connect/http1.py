@@ -32,6 +32,10 @@ log = logging.getLogger("popmq.protocols")
 _EVENTS_A_TURN = 200
 #: Bytes of later requests that are read while a call runs; then the client waits.
 _AHEAD_BYTES = 64 << 10
+#: Bytes of an answer that are written at a time. asyncio's TLS takes any number, and only then says that it is full.
+_PIECE_BYTES = 256 << 10
+#: The rest of an answer that was written: an empty part of it would keep it in memory.
+_NOTHING = memoryview(b"")
 #: Bytes of a request that was answered before its end, which are read and dropped.
 _DROPPED_BYTES = 2 * BODY_BYTES
 #: Interval of the looks at a connection; a request has to grow by this many bytes from one to the next.
@@ -90,6 +94,8 @@ class Http1(asyncio.Protocol):
         self._full: asyncio.Future[None] | None = None
         self._lost: list[Callable[[], Any]] = []
         self._leaving = False
+        #: The rest of a large answer.
+        self._unsent = _NOTHING
         #: Bytes that are still dropped after the last answer; 0: nothing is.
         self._drops = 0
 
@@ -234,8 +240,8 @@ class Http1(asyncio.Protocol):
         ready, self._ready = self._ready, None
         try:
             self._write(ready or await self._port.answer(asked, call))
-            while self._full is not None:
-                await self._full
+            while self._full is not None or self._unsent:
+                await self._taken()
         except Exception:  # a bug of ours must not leave a connection without an answer
             log.exception("the connection of %s ends: the HTTP port failed", self._peer)
             self.abort()
@@ -244,6 +250,16 @@ class Http1(asyncio.Protocol):
             self._task, self._call, self._asked = None, None, None
             self._drop()
         self._next()
+
+    async def _taken(self) -> None:
+        """Waits until the client has taken what was written, or else writes the next piece of an answer."""
+        if self._full is not None:
+            await self._full
+        elif self._transport is not None and not self._transport.is_closing():
+            piece, self._unsent = self._unsent[:_PIECE_BYTES], self._unsent[_PIECE_BYTES:] or _NOTHING
+            self._transport.write(piece)
+        else:
+            self._unsent = _NOTHING
 
     def _next(self) -> None:
         """Reads the next request of the connection, if there may be one."""
@@ -287,7 +303,7 @@ class Http1(asyncio.Protocol):
         content = [] if self._is_head else [h11.Data(answer.body)]
         raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]  # an origin may have any bytes
         self._send(h11.Response(status_code=answer.status, headers=raw), *content, h11.EndOfMessage())
-        if closes:
+        if closes and not self._unsent:
             self._hang_up(self._transport)
 
     def _hang_up(self, transport: asyncio.Transport) -> None:
@@ -304,7 +320,9 @@ class Http1(asyncio.Protocol):
 
     def _send(self, *events: h11.Event) -> None:
         assert self._transport
-        self._transport.write(b"".join(self._state.send(event) or b"" for event in events))
+        raw = memoryview(b"".join(self._state.send(event) or b"" for event in events))
+        self._unsent = raw[_PIECE_BYTES:] or _NOTHING
+        self._transport.write(raw[:_PIECE_BYTES])
 
     # ── The end ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
