@@ -216,10 +216,8 @@ class Inbox:
             self._budget.spend(_EXPANDS, beyond // _EXPANDED_PER_POINT + 1)
         unpacker = zlib.decompressobj(_GZIP)
         text = unpacker.decompress(message, size + 1)
-        if not unpacker.eof:
-            raise Aborted(
-                Code.INTERNAL, "a message is cut off in the middle of its gzip, or its size is not as it says"
-            )
+        if not unpacker.eof or unpacker.unused_data:
+            raise Aborted(Code.INTERNAL, "a message is not one whole gzip, or its size is not as it says")
         return text
 
     def _inflated(self, message: bytes) -> bytes:
@@ -234,6 +232,8 @@ class Inbox:
             text += piece
         if len(text) > most:
             raise self._too_large()
+        if unpacker.unused_data:
+            raise Aborted(Code.INTERNAL, "bytes follow the deflate of a message")
         return bytes(text)
 
     def _too_large(self) -> Aborted:

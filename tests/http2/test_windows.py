@@ -237,3 +237,14 @@ async def test_a_deflate_that_is_cut_off_or_no_deflate_is_refused(echo: Echo, cu
     for broken in (packed[:-cut], b"x" * len(packed)):
         stream_id = await client.ask(b"\1" + U32.pack(len(broken)) + broken, encoding=b"deflate")
         assert client.statuses[stream_id] == b"13"
+
+
+@pytest.mark.parametrize(("encoding", "wbits"), [(b"gzip", 16 + zlib.MAX_WBITS), (b"deflate", zlib.MAX_WBITS)])
+async def test_a_message_in_two_compressed_parts_is_refused_and_not_cut(
+    echo: Echo, encoding: bytes, wbits: int
+) -> None:
+    packers = [zlib.compressobj(wbits=wbits) for _ in range(2)]
+    packed = b"".join(packer.compress(b"part") + packer.flush() for packer in packers)
+    client = Client(echo)
+    stream_id = await client.ask(b"\1" + U32.pack(len(packed)) + packed, encoding=encoding)
+    assert client.statuses[stream_id] == b"13"

@@ -183,6 +183,7 @@ def test_gzip_is_unpacked_and_no_bomb_is(http_: Http) -> None:
         (gzip.compress(bytes(64 << 20)), 429, "at most"),
         (gzip.compress(body)[:-9], 400, "in the middle"),
         (b"plain", 400, "not valid gzip"),
+        (gzip.compress(body) + gzip.compress(b" "), 400, "follow the gzip"),
     ):
         answer = http_.asked("POST", "/popmq.v1.Broker/Send", raw, **packed)
         assert (answer.status, told in answer.json["message"]) == (status, True)

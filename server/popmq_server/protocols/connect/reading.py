@@ -61,6 +61,8 @@ def unpacked(raw: bytes) -> bytes:
         raise too_large()
     if not unpacker.eof:
         raise invalid("the body ends in the middle of its gzip", action="compress it again, or not at all")
+    if unpacker.unused_data:
+        raise invalid("bytes follow the gzip of the body", action="compress all of it at once, or not at all")
     return text
 
 
