@@ -1,6 +1,8 @@
-"""A body in very many chunks: it costs its bytes, and lets other connections have their turns."""
+"""The HTTP port without a client of its own: bodies in very many chunks, pieces of answers, turns of the event loop."""
 
 import asyncio
+import contextlib
+import socket
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -169,3 +171,18 @@ async def test_an_answer_is_written_piece_by_piece_as_its_client_takes_it(monkey
     assert pipe.written.endswith(answer)
     assert len(set(sizes)) > len(answer) // 1_000
     connection.connection_lost(None)
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_connection_that_comes_as_the_port_stops_is_closed(turns: int) -> None:
+    """Whichever of the turns that asyncio needs for a new connection comes before the stop."""
+    port, listening = port_of([]), socket.create_server(("127.0.0.1", 0))
+    address = listening.getsockname()
+    port.open(listening, None, is_shared=False, is_local=True)
+    await port.start()
+    with socket.create_connection(address, timeout=10) as late:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await port.stop(20)
+        with contextlib.suppress(ConnectionResetError):  # what the loop had not accepted, the system refuses
+            assert late.recv(4096) == b""

@@ -85,8 +85,11 @@ class HttpPort:
         """Takes no more connections, lets running calls end for at most `grace_s`, then closes everything."""
         for bound, _, _ in self._opened:
             bound.close()
-        for listener, guarded in self._listeners:
+        for _, guarded in self._listeners:
             guarded.refuses = True
+        for _ in range(2):  # asyncio needs two turns from an accepted socket to its connection
+            await pause(0)
+        for listener, _ in self._listeners:
             listener.close()
         for connection in list(self._connections):
             connection.go_away()
