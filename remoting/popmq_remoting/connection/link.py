@@ -190,7 +190,11 @@ class PeerLink(asyncio.BufferedProtocol):
             return
         task = self._loop.create_task(self._answered(command))
         self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
+        task.add_done_callback(self._served)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        self._answering.discard(task)
+        self._close_if_retired()
 
     async def _answered(self, command: Command) -> None:
         answer: Response | None = None

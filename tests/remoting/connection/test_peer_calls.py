@@ -253,6 +253,27 @@ async def test_a_server_that_asks_too_much_at_once_is_told_so() -> None:
 
 
 @jumping
+async def test_a_connection_that_retires_ends_when_the_last_request_of_its_server_is_answered() -> None:
+    gate = asyncio.Event()
+
+    async def serve(request: Request) -> Response:
+        await gate.wait()
+        return Response(0)
+
+    async with pair(on_request=serve) as both:
+        await both.call()
+        (client,) = both.server.clients
+        asked = asyncio.create_task(client.ask(Request(307)))
+        both.server.faults.add(answering(1500), ECHO)
+        await both.call()
+        assert len(both.server.clients) == 2
+        gate.set()
+        assert (await asked).code == 0
+        await passed(1.0)
+        assert len(both.server.clients) == 1
+
+
+@jumping
 async def test_a_close_ends_the_calls_that_are_under_way_and_refuses_others() -> None:
     async with pair() as both:
         both.server.faults.add(Fault(Kind.SILENT), ECHO)
