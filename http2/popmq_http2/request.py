@@ -182,7 +182,8 @@ def _checked(
         quoted = encoding[:QUOTED_MAX].decode("latin-1")
         refusal = Code.UNIMPLEMENTED, f"messages in the encoding {quoted!r} cannot be unpacked", _ACCEPTED
     if pseudo[b":method"] != b"POST":
-        http_status, refusal = 405, (Code.INTERNAL, "gRPC calls are made with POST", ())
+        why = "" if pseudo[b":method"] == b"HEAD" else "gRPC calls are made with POST"  # the answer to HEAD has no body
+        http_status, refusal = 405, (Code.INTERNAL, why, ())
     elif not _GRPC.match(found.get(b"content-type", b"")):
         http_status, refusal = 415, (Code.INTERNAL, "the content-type of gRPC calls is application/grpc", ())
     return Head(pseudo[b":path"].decode("latin-1"), metadata, timeout_s, encoding, length, refusal, http_status)

@@ -162,13 +162,13 @@ class Outlet:
     def end_plainly(self, call: Call, status: int, why: str) -> None:
         """Answers a request that is not gRPC with plain HTTP, so that a browser or a probe shows the mistake.
 
-        The answer has no trailers, so its last DATA frame ends the stream.
+        `why` is "" for HEAD. The answer has no trailers, so its last DATA frame ends the stream.
         """
         headers = [(b":status", b"%d" % status), (b"content-type", b"text/plain; charset=utf-8")]
         self._headers(call, self._blocks.plain(encode(headers)), END_HEADERS)
         call.begun = call.plain = True
-        text = f"{why}\n".encode()
-        call.ending, call.pending, call.queued = b"", deque((memoryview(text),)), len(text)
+        text = f"{why}\n".encode() if why else b""
+        call.ending, call.pending, call.queued = b"", deque((memoryview(text),) if text else ()), len(text)
         self.unsent += call.queued
         self._add(call)
 

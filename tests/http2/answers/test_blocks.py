@@ -105,3 +105,16 @@ async def test_the_refusal_of_an_encoding_names_those_that_are_taken(echo: Echo)
         str(int(Code.UNIMPLEMENTED)),
         "identity,gzip,deflate",
     )
+
+
+@pytest.mark.parametrize(("method", "has_body"), [(b"GET", True), (b"HEAD", False)])
+async def test_a_request_that_is_not_grpc_is_told_so_and_head_without_a_body(
+    echo: Echo, method: bytes, has_body: bool
+) -> None:
+    wire = Wire(Server(echo.methods().get))
+    asked = encode([(b":method", method), (b":scheme", b"http"), (b":path", b"/")])
+    wire.feed(PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, END_HEADERS | END_STREAM, 1, asked))
+    written = [each for each in wire.read() if each.stream_id]
+    assert (b":status", b"405") in Decoder().decode(written[0].payload, raw=True)
+    assert any(each.payload for each in written[1:]) is has_body
+    assert [bool(each.flags & END_STREAM) for each in written] == [False] * (len(written) - 1) + [True]
