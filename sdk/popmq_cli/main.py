@@ -1,5 +1,7 @@
 """Entry point of `popmq`. Imports the command line late, so that a missing extra gives a message, not a traceback."""
 
+import codecs
+import io
 import os
 import sys
 
@@ -7,10 +9,15 @@ from popmq_cli.shared import signals
 
 
 def _open_streams() -> None:
-    """Opens standard streams that the caller has closed on no file: a socket or the store would get their numbers."""
+    """Opens standard streams that the caller has closed on no file: a socket or the store would get their numbers.
+
+    A terminal or a pipe that is not UTF-8 gets escapes for what it does not have.
+    """
     for name, mode in ("stdin", "r"), ("stdout", "w"), ("stderr", "w"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # it is open until the end of the process
+    if isinstance(sys.stdout, io.TextIOWrapper) and codecs.lookup(sys.stdout.encoding).name != "utf-8":
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: – is \u2013, which JSON knows too
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """How a command ends when its output cannot be written, at a question, and when what it names is not there."""
 
+import json
 import os
 import subprocess
 import sys
@@ -54,6 +55,19 @@ def test_a_closed_stream_changes_nothing_else(client: popmq.Client, broker: Brok
     assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
     assert subprocess.run([*command[:-2], "list"], env=environment, capture_output=True, check=False).returncode == 0
     assert name in [topic.name for topic in client.topics.list()]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp437", "ascii"])
+def test_a_terminal_that_is_not_utf8_gets_escapes_for_what_it_does_not_have(
+    client: popmq.Client, broker: Broker, encoding: str
+) -> None:
+    client.send("orders", "grün → ☃")
+    environment = {**os.environ, "POPMQ_ENDPOINT": broker.endpoint, "PYTHONIOENCODING": encoding}
+    for command in (("browse", "orders", "--json"), ("browse", "orders"), ("offsets", "show", "orders")):
+        done = subprocess.run([*PROGRAM, *command], env=environment, capture_output=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        if "--json" in command:
+            assert json.loads(done.stdout.decode("utf-8" if encoding == "ascii" else encoding))["body"] == "grün → ☃"
 
 
 def test_no_color_leaves_the_colours_out(client: popmq.Client, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
