@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     for doubt in misspelt(os.environ):
         log.warning("%s", doubt)
     try:
-        return run(_serve(argv, settings), settings.options.log_format)
+        return run(_serve_once(argv, settings), settings.options.log_format)
     finally:
         if (output := _output()) is not None:
             output.flush()
@@ -55,6 +55,16 @@ def _reserve_standard_files() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # it gets the least number that is free
+
+
+async def _serve_once(argv: list[str] | None, settings: Settings) -> int:
+    """Ignores signals once the folder is free: a second Ctrl-C would else end what has stopped with another code."""
+    try:
+        return await _serve(argv, settings)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            asyncio.get_running_loop().remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
 
 
 async def _serve(argv: list[str] | None, settings: Settings) -> int:

@@ -1,6 +1,7 @@
 """`python -m popmq_server` as supervisors and scripts see it: flags, the ready line, signals, exit codes."""
 
 import argparse
+import contextlib
 import errno
 import json
 import signal
@@ -179,6 +180,21 @@ def test_a_signal_lets_running_calls_end_and_the_exit_code_is_0(tmp_path: Path, 
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
     assert check_folder(tmp_path / "data") == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_further_signals_do_not_change_how_a_stop_ends(tmp_path: Path, how: signal.Signals) -> None:
+    command = [*COMMAND, "--data", str(tmp_path / "data"), *NO_PORTS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("popmq: ready on ")
+        process.send_signal(signal.SIGTERM)
+        while process.poll() is None:
+            process.send_signal(how)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.001)
+        assert process.stderr is not None
+        assert (process.returncode, "Traceback" in process.stderr.read()) == (0, False)
 
 
 def test_a_stop_with_parked_polls_does_not_wait_for_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
