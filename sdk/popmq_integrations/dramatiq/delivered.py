@@ -1,12 +1,18 @@
 """A message that a worker of Dramatiq has in hand, and what is stored in the commit that ends it."""
 
+import logging
 from typing import Any
 
 import dramatiq
 from dramatiq.broker import MessageProxy
 
 import popmq
+from popmq.errors import InvalidField
 from popmq_integrations.reasons import REASON_BYTES_MAX, reason_of
+
+log = logging.getLogger("popmq.dramatiq")
+
+_UNSENT = "what is enqueued when it ends cannot be sent"
 
 
 class Delivered(MessageProxy):
@@ -46,17 +52,26 @@ class Delivered(MessageProxy):
         return True
 
     def ack(self) -> None:
-        """Acks it, in the background, together with what rides."""
+        """Acks it, in the background, together with what rides. If that cannot be sent, it is a dead letter: its actor
+        would run again for nothing.
+        """
         self._settled = True
         if self._sends:
-            self.delivery.settle(self._sends, self._result)
+            try:
+                self.delivery.settle(self._sends, self._result)
+            except InvalidField as error:
+                self.delivery.reject(f"{_UNSENT}: {error}")
         else:
             self.delivery.ack(self._result)
 
     def reject(self, client: popmq.Client) -> None:
-        """Makes it a dead letter, whose reason is the traceback, together with what rides."""
+        """Makes it a dead letter, whose reason is the traceback, together with what rides, if that can be sent."""
         if self._sends:
-            client.settle(reject=[self.delivery], sends=self._sends, reason=self._reason())
+            try:
+                client.settle(reject=[self.delivery], sends=self._sends, reason=self._reason())
+            except InvalidField as error:
+                log.error("message %s failed, and %s: %s", self.message_id, _UNSENT, error)
+                client.reject(self.delivery, self._reason())
         else:
             client.reject(self.delivery, self._reason())
         self._settled = True

@@ -4,6 +4,7 @@ from collections import defaultdict
 from contextvars import ContextVar
 
 import popmq
+from popmq.errors import InvalidField
 
 
 class InHand:
@@ -22,7 +23,10 @@ class InHand:
         if not self.begun:
             self.delivery.reject("taskiq did not run it: no task of this worker has its name, or its body is damaged")
         elif self.sends:
-            self.delivery.settle(self.sends, self.result)
+            try:
+                self.delivery.settle(self.sends, self.result)
+            except InvalidField as error:  # it would run again for nothing
+                self.delivery.reject(f"its retry cannot be sent: {error}")
         elif self.failure:
             self.delivery.reject(self.failure)
         else:

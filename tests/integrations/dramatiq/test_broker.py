@@ -55,6 +55,28 @@ def test_the_next_message_of_a_pipeline_is_stored_with_the_ack_of_the_one_before
     assert following.args == (6,)
 
 
+@pytest.mark.parametrize(
+    ("failed", "reason"),
+    [(False, "what is enqueued when it ends cannot be sent: the body has"), (True, "ValueError: no")],
+)
+def test_a_message_with_whose_end_too_much_is_enqueued_is_a_dead_letter_and_runs_once(
+    queues: PopMQBroker, failed: bool, reason: str
+) -> None:
+    actor("one").send()
+    consumer, message = taken(queues)
+    assert message.rides(popmq.Send("dramatiq.default", popmq.Message(b"x" * 5_000_000)), queues.client.endpoint)
+    if failed:
+        message.stuff_exception(ValueError("no"))
+        consumer.nack(message)
+    else:
+        consumer.ack(message)
+    consumer.close()
+    (dead,) = queues.client.messages.browse("%DLQ%dramatiq.default").deliveries
+    assert dead.dead_letter is not None
+    assert dead.dead_letter.reason.startswith(reason)
+    assert queues.get_queue_message_counts("default") == (0, 0, 1)
+
+
 def test_a_failed_message_is_a_dead_letter_with_its_traceback(queues: PopMQBroker, working: Working) -> None:
     @dramatiq.actor(max_retries=0)
     def divide() -> None:

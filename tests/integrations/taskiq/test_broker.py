@@ -95,6 +95,22 @@ async def test_a_retry_is_stored_in_the_commit_that_ends_its_attempt(tasks: PopM
     await listening.aclose()
 
 
+async def test_a_task_whose_retry_cannot_be_sent_is_a_dead_letter(tasks: PopMQBroker) -> None:
+    task = tasks.register_task(lambda: None, task_name="fails")
+    await task.kicker().with_task_id("t1").kiq()
+    listening = tasks.listen()
+    taken = await anext(listening)
+    tasks.in_hand.begin("t1")
+    retry = BrokerMessage(task_id="t1", task_name="fails", message=b"x" * 5_000_000, labels={})
+    await tasks.kick(retry)
+    taken.ack()
+    await listening.aclose()
+    await until_done(tasks)
+    (letter,) = await dead(tasks)
+    assert letter.dead_letter is not None
+    assert letter.dead_letter.reason.startswith("its retry cannot be sent: the body has 5000000 bytes")
+
+
 async def test_a_task_is_tried_again_by_a_middleware_and_then_is_a_dead_letter(
     tasks: PopMQBroker, working: Working
 ) -> None:
