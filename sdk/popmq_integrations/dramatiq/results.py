@@ -88,7 +88,7 @@ class PopMQBackend(ResultBackend):
 
     def keep_for(self, group: str, ttl: int) -> None:
         """Lets a group keep results for at least `ttl` milliseconds, and makes one that does not exist."""
-        if self._kept.get(group, 0.0) >= ttl / 1000:
+        if self._kept.get(group, -1.0) >= ttl / 1000:
             return
         client = self._client()
         try:

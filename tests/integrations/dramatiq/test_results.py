@@ -131,6 +131,7 @@ def test_a_producer_without_the_backend_s_middleware_leaves_the_keeping_to_who_a
     asked: dramatiq.Message[int] = dramatiq.Message("default", "add", (), {}, {}, message_id="known")
     with pytest.raises(ResultMissing):
         PopMQBackend(popmq_broker.endpoint).get_result(asked)
+    assert plain.client.groups.get("dramatiq.default").results_keep
     adding()
     with working():
         assert PopMQBackend(popmq_broker.endpoint).get_result(asked, block=True) == 3
