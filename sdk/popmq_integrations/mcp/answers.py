@@ -22,8 +22,8 @@ ANSWER_CHARS = 30_000
 #: Rows of an answer, and characters of a body: what a tool shows unless it is asked for more, and the most.
 ROWS, ROWS_MAX = 20, 200
 BODY_CHARS, BODY_CHARS_MAX = 500, 8_000
-#: Characters of any other text that others wrote.
-TEXT_CHARS = 1_000
+#: Characters of any other text that others wrote, and of all properties of a message.
+TEXT_CHARS, PROPERTIES_CHARS = 1_000, 4_000
 
 
 def moment(ms: int) -> str:
@@ -70,7 +70,7 @@ def delivery(one: popmq.Delivery, body_chars: int) -> Answer:
         "tag": one.tag,
         "message_group": one.message_group,
         "lite_topic": one.lite_topic,
-        "properties": {cut(name): cut(value) for name, value in one.properties.items()},
+        **_properties(one.properties),
         "reason": cut(letter.reason) if letter else "",
         "last_client": letter.last_client if letter else "",
     }
@@ -85,6 +85,17 @@ def delivery(one: popmq.Delivery, body_chars: int) -> Answer:
     )
     place = {"queue": one.queue, "offset": one.offset, "stored": moment(one.stored_ms)}
     return known({"message_id": one.message_id, **place, **dead, "untrusted": known(texts)})
+
+
+def _properties(given: Mapping[str, str]) -> Answer:
+    shown: dict[str, str] = {}
+    size = 0
+    for name, value in ((cut(name), cut(value)) for name, value in given.items()):
+        size += len(name) + len(value)
+        if size <= PROPERTIES_CHARS:
+            shown[name] = value
+    left = len(given) - len(shown)
+    return {"properties": shown, **({"properties_left_out": left} if left else {})}
 
 
 def _body(one: popmq.Delivery, most: int) -> Answer:

@@ -9,6 +9,9 @@ import popmq
 from popmq_integrations.mcp import answers
 from popmq_integrations.mcp.answers import BODY_CHARS, BODY_CHARS_MAX, ROWS, ROWS_MAX, Answer
 
+#: Events of a message in a group that are shown: the last ones.
+EVENTS = 20
+
 Topic = Annotated[str, Field(description="the name of a topic")]
 Group = Annotated[str, Field(description="the name of a group")]
 AnyTopic = Annotated[str, Field(description="only this topic; empty: all")]
@@ -135,7 +138,8 @@ def _topic_stats(one: popmq.TopicStats) -> Answer:
 def _life(one: popmq.MessageLife) -> Answer:
     place = {"topic": one.topic, "place": one.place, "queue": one.queue, "offset": one.offset}
     times = {"stored": answers.moment(one.stored_ms), "due": answers.moment(one.due_ms)}
-    return place | answers.known(times) | {"groups": [_group_life(each) for each in one.groups]}
+    groups = answers.bounded("groups", map(_group_life, one.groups), ROWS, "groups_left_out")
+    return place | answers.known(times) | groups
 
 
 def _group_life(one: popmq.GroupLife) -> Answer:
@@ -148,11 +152,13 @@ def _group_life(one: popmq.GroupLife) -> Answer:
                 "untrusted": answers.known({"client_id": each.client_id, "reason": answers.cut(each.reason)}),
             }
         )
-        for each in one.events
+        for each in one.events[-EVENTS:]
     ]
+    earlier = len(one.events) - len(events)
     return {
         "group": one.group,
         "state": one.state,
+        **({"earlier_events": earlier} if earlier else {}),
         "events": events,
         "untrusted": {"explanation": answers.cut(one.explanation)},  # may quote a reason
     }

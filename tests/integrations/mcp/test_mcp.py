@@ -184,6 +184,25 @@ async def test_answers_are_cut_and_say_so(popmq_broker: Broker, shop: popmq.Clie
         assert (cut["untrusted"]["body_base64"], cut["untrusted"]["body_is_cut"]) == ("AAECAwQF", True)
 
 
+async def test_a_message_with_a_long_history_and_many_properties_is_cut_too(
+    popmq_broker: Broker, shop: popmq.Client
+) -> None:
+    shop.topics.create("long", queues=1)
+    shop.groups.create("readers")
+    shop.send("long", popmq.Message("x", message_id="x", properties={f"p{n}": "y" * 500 for n in range(120)}))
+    for _ in range(15):
+        shop.snooze(shop.pop("long", "readers", wait=5)[0], 0, reason="r" * 4_000)
+    async with agent(popmq_broker) as host:
+        (life,) = (await host.call("why", message_id="x"))["found"]
+        assert len(json.dumps(life)) < answers.ANSWER_CHARS
+        (group,) = life["groups"]
+        assert len(group["events"]) + group["earlier_events"] == len(shop.messages.why("x")[0].groups[0].events)
+        assert group["events"][-1]["what"] == "released"
+        (found,) = (await host.call("find_messages", topic="long", message_id="x"))["messages"]
+        assert len(json.dumps(found)) < answers.PROPERTIES_CHARS + 2_000
+        assert len(found["untrusted"]["properties"]) + found["untrusted"]["properties_left_out"] == 120
+
+
 async def test_pages_of_dead_letters_follow_each_other_also_where_an_answer_is_cut(
     popmq_broker: Broker, shop: popmq.Client
 ) -> None:
