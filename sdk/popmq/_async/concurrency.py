@@ -199,10 +199,14 @@ class BackgroundLoop:
             raise RuntimeError("this blocks the event loop: use `await asyncio.to_thread(clock.advance, ms)`")
         asyncio.run_coroutine_threadsafe(function(), self._loop).result()
 
-    async def stop(self) -> None:
-        """Ends the worker after its running step."""
+    def end(self) -> None:
+        """Ends the worker after its running step; `stop` waits for that."""
         self._stopped = True
         self._woken.set()
+
+    async def stop(self) -> None:
+        """Ends the worker after its running step."""
+        self.end()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=STOP_S_MAX)
             self._task.cancel()

@@ -154,10 +154,14 @@ class BackgroundLoop:
         """Runs `function`, here."""
         function()
 
-    def stop(self) -> None:
-        """Ends the worker after the step that it is in."""
+    def end(self) -> None:
+        """Ends the worker after the step that it is in; `stop` waits for that."""
         self._stopped = True
         self._woken.set()
+
+    def stop(self) -> None:
+        """Ends the worker after the step that it is in."""
+        self.end()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(STOP_S_MAX)
 

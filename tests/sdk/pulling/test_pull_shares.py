@@ -388,7 +388,7 @@ async def test_a_send_back_that_fails_is_tried_again_and_nothing_is_lost(
         assert again.attempt == 2
 
 
-async def test_a_close_that_is_cancelled_leaves_no_session_that_keeps_queues(
+async def test_a_close_that_is_cancelled_leaves_no_session_that_keeps_queues_and_no_task(
     popmq_broker: Broker, sync_client: popmq.Client, wire: LossyWire, advance: Any, late: threading.Event
 ) -> None:
     sync_client.send(TOPIC, "x")
@@ -402,6 +402,8 @@ async def test_a_close_that_is_cancelled_leaves_no_session_that_keeps_queues(
         closing.cancel()
         await asyncio.wait([closing])
         late.set()
+        await eventually(lambda: holds(lambda: pb.HeartbeatRequest.FromString(wire.seen["Heartbeat"][-1]).goodbye))
         beats = len(wire.seen["Heartbeat"])
         await advance(HEARTBEAT_S)
         assert len(wire.seen["Heartbeat"]) == beats
+    assert [task for task in asyncio.all_tasks() if task.get_name().startswith("popmq-pull")] == []

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from popmq._async.concurrency import Mutex, Stop
+from popmq._async.concurrency import Mutex, Stop, run_to_end
 from popmq._async.consuming.puller import PullContext, Puller
 from popmq._async.consuming.share import Share
 from popmq._calls import admin_calls
@@ -138,16 +138,18 @@ class Upkeep:
         """Commits, releases its queues, and leaves the group."""
         async with self._turn:
             opened, self._opened = self._opened, False
-            reachable = False  # also when this is cancelled: then its session ends without a goodbye
+            reachable = True
             try:
                 await self._retire(list(self._pullers))
-                reachable = True
             except PopMQError as error:
                 reachable = not isinstance(error, TryLater)
                 log.warning("the commit failed, messages handled since the last commit come again: %s", error)
-            finally:
+            except BaseException:  # cancelled: its session, which heartbeats would keep, ends all the same
                 if opened:
-                    await self._share.close(goodbye=reachable)
+                    await run_to_end(self._share.close, True)
+                raise
+            if opened:
+                await self._share.close(goodbye=reachable)
 
     def _notice_restart(self, now: float) -> None:
         """A broker that was away may have restarted and lost its sessions and locks. So locks are renewed at once, and

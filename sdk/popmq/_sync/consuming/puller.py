@@ -111,6 +111,7 @@ class Puller:
     def end(self) -> None:
         """Cancels the running pull and ends the loop after it; `ended` waits for that."""
         self._stop.set()
+        self._worker.end()
 
     def ended(self) -> None:
         """Waits for the end of the loop."""

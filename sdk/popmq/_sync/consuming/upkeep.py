@@ -15,7 +15,7 @@ from typing import Protocol
 
 from popmq._calls import admin_calls
 from popmq._consuming.pull_settings import AGAIN_S, COMMIT_S, LEAVE_S, LOCK_S, REBALANCE_S, RETRY, SETTLE_S
-from popmq._sync.concurrency import Mutex, Stop
+from popmq._sync.concurrency import Mutex, Stop, run_to_end
 from popmq._sync.consuming.puller import PullContext, Puller
 from popmq._sync.consuming.share import Share
 from popmq._transport.call_retries import Stopped
@@ -139,16 +139,18 @@ class Upkeep:
         """Commits, releases its queues, and leaves the group."""
         with self._turn:
             opened, self._opened = self._opened, False
-            reachable = False  # also when this is cancelled: then its session ends without a goodbye
+            reachable = True
             try:
                 self._retire(list(self._pullers))
-                reachable = True
             except PopMQError as error:
                 reachable = not isinstance(error, TryLater)
                 log.warning("the commit failed, messages handled since the last commit come again: %s", error)
-            finally:
+            except BaseException:  # cancelled: its session, which heartbeats would keep, ends all the same
                 if opened:
-                    self._share.close(goodbye=reachable)
+                    run_to_end(self._share.close, True)
+                raise
+            if opened:
+                self._share.close(goodbye=reachable)
 
     def _notice_restart(self, now: float) -> None:
         """A broker that was away may have restarted and lost its sessions and locks. So locks are renewed at once, and
