@@ -63,11 +63,12 @@ class Owner:
         self._heartbeat.start()
 
     def attach(self, topics: Iterable[str], start: Start) -> None:
-        """Makes topics known to the group, which begins at `start` in those that are new to it.
+        """Makes topics known to the group, which begins at `start` in those that are new to it: all that are read.
 
         Each one moves the generation, so never while tasks of a micro-batch run. Errors: TopicNotFound.
         """
-        for topic in sorted(set(topics) - self._attached):
+        self._attached &= {*topics}  # one that is gone may come again
+        for topic in sorted({*topics} - self._attached):
             with self._attaching:
                 self.generation = self._attach(topic, start).generation
             self._attached.add(topic)

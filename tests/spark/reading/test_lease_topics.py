@@ -78,6 +78,21 @@ def test_a_topic_that_comes_to_match_the_pattern_is_read_from_its_first_message(
     assert acked(broker, ("bills", "boxes")) == {"bills": 3, "boxes": 4}
 
 
+def test_a_topic_of_a_pattern_that_comes_again_is_read_from_its_first_message(broker: Broker) -> None:
+    broker.client.groups.create("spark", start="latest")
+    query = broker.query(topicPattern=".*s")
+    del query.options["topic"]
+    query.trigger()
+    sent = send(broker, "carts", 1)
+    assert query.trigger()
+    broker.client.topics.delete("bills")
+    query.trigger()
+    broker.client.topics.create("bills", queues=1)
+    sent += send(broker, "bills", 3)
+    query.trigger()
+    assert sorted(ids(query.rows())) == sorted(sent)
+
+
 def test_a_topic_of_a_pattern_may_be_deleted_while_the_query_waits(broker: Broker) -> None:
     query = broker.query(topicPattern=".*s", longPollTimeout="1s")
     del query.options["topic"]
