@@ -24,6 +24,7 @@ from popmq._runtime.later import Later
 from popmq._transport.connection import Transport, connection
 from popmq.config import Retry, Timeouts, time_limit
 from popmq.duration import Duration, seconds_of
+from popmq.errors import ClientClosed
 
 if TYPE_CHECKING:
     from popmq._async.consuming.consumer import AsyncConsumer
@@ -86,6 +87,7 @@ class AsyncClient(AsyncSettling, AsyncPulling, AsyncRequests, AsyncResults, Asyn
         self._wire = Wire(reached, limits, instance(retry, Retry, "retry") or Retry(), self.client_id)
         self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
         self._pull_consumers: weakref.WeakSet[AsyncPullConsumer] = weakref.WeakSet()
+        self._closes = False
         at_exit(self)
 
     def __repr__(self) -> str:
@@ -99,6 +101,7 @@ class AsyncClient(AsyncSettling, AsyncPulling, AsyncRequests, AsyncResults, Asyn
         if self._wire.without_threads():
             return
         self._wire.check_home()
+        self._closes = True
         consumers = self._stop_consumers()
         for consumer in consumers:
             if consumer._interrupted():
@@ -199,6 +202,8 @@ class AsyncClient(AsyncSettling, AsyncPulling, AsyncRequests, AsyncResults, Asyn
         InFlightLimit, RateLimited.
         """
         self._wire.check()  # before they are bound to this event loop: it may be the wrong one
+        if self._closes:  # who pops and acks in a loop would keep `close` waiting
+            raise ClientClosed("this client is being closed")
         self._parts.settler.bind()
         self._parts.scheduler.bind()
         call = pop_calls.pop(

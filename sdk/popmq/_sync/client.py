@@ -25,6 +25,7 @@ from popmq._sync.transport.wire import Wire
 from popmq._transport.connection import Transport, connection
 from popmq.config import Retry, Timeouts, time_limit
 from popmq.duration import Duration, seconds_of
+from popmq.errors import ClientClosed
 
 if TYPE_CHECKING:
     from popmq._calls import inspection_calls, owner_calls, send_calls
@@ -87,6 +88,7 @@ class Client(Settling, Pulling, Requests, Results, Namespaces, Closing):
         self._wire = Wire(reached, limits, instance(retry, Retry, "retry") or Retry(), self.client_id)
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._pull_consumers: weakref.WeakSet[PullConsumer] = weakref.WeakSet()
+        self._closes = False
         at_exit(self)
 
     def __repr__(self) -> str:
@@ -100,6 +102,7 @@ class Client(Settling, Pulling, Requests, Results, Namespaces, Closing):
         if self._wire.without_threads():
             return
         self._wire.check_home()
+        self._closes = True
         consumers = self._stop_consumers()
         for consumer in consumers:
             if consumer._interrupted():
@@ -200,6 +203,8 @@ class Client(Settling, Pulling, Requests, Results, Namespaces, Closing):
         InFlightLimit, RateLimited.
         """
         self._wire.check()  # before they are bound to this event loop: it may be the wrong one
+        if self._closes:  # who pops and acks in a loop would keep `close` waiting
+            raise ClientClosed("this client is being closed")
         self._parts.settler.bind()
         self._parts.scheduler.bind()
         call = pop_calls.pop(

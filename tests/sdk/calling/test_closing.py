@@ -165,6 +165,21 @@ async def test_a_loop_that_begins_while_its_client_is_being_closed_ends_with_cli
         await looping
 
 
+async def test_a_client_that_is_being_closed_pops_no_more(wire: LossyWire, lossy: Any, late: threading.Event) -> None:
+    """Or others that pop and ack in a loop would keep it waiting for their outcomes."""
+    await lossy.send(TOPIC, ["1", "2"])
+    (delivery,) = await lossy.pop(TOPIC, GROUP, max_messages=1)
+    consumer = lossy.consume(TOPIC, GROUP)
+    wire.plan["Ack"] = [holding(late)]
+    delivery.ack()
+    closing = asyncio.ensure_future(lossy.close())
+    await eventually(lambda: holds(consumer._stop.is_set))
+    with pytest.raises(errors.ClientClosed):
+        await lossy.pop(TOPIC, GROUP)
+    late.set()
+    await closing
+
+
 def test_consumers_of_an_async_client_may_be_made_before_its_loop_runs(
     sync_client: popmq.Client, popmq_broker: Broker
 ) -> None:
