@@ -182,7 +182,8 @@ def _row(topic: str, values: dict[str, Any]) -> Row:
         fields["delay"] = float(fields["delay"])
     if keys := fields.pop("keys", None):
         first = fields.setdefault("key", keys[0])
-        fields["more_keys"] = keys[1:] if first == keys[0] else keys
+        at = keys.index(first) if first in keys else len(keys)
+        fields["more_keys"] = keys[:at] + keys[at + 1 :]
     reason = _fault(topic, body, fields)
     if body is None or reason:
         return Row(topic, None, reason, body)

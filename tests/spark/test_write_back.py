@@ -46,6 +46,7 @@ def test_rows_are_written_back_as_they_were_read(broker: Broker) -> None:
         ({"keys": [["a", "b"]]}, ("a", "b")),
         ({"keys": [["a", "b"]], "key": ["a"]}, ("a", "b")),
         ({"keys": [["a", "b"]], "key": ["c"]}, ("c", "a", "b")),
+        ({"keys": [["a", "b"]], "key": ["b"]}, ("b", "a")),
         ({"keys": pa.array([[]], pa.list_(pa.string())), "key": ["c"]}, ("c",)),
         ({"keys": pa.array([None], pa.list_(pa.string()))}, ("",)),
     ],
