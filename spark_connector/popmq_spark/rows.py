@@ -90,6 +90,8 @@ def check_columns(schema: StructType, has_topic: bool) -> None:
     if len(bodies) != 1:
         raise SchemaError("popmq: the rows need one column body (or value), of type binary or string")
     _check_topic(names, has_topic)
+    if twice := [name for name in TYPES if names.count(name) > 1]:
+        raise SchemaError(f"popmq: the rows have several columns {twice[0]}: drop or rename the others")
     if {"delay", "deliver_at"} <= set(names):
         raise SchemaError("popmq: the columns delay and deliver_at exclude each other; leave one of them out")
     for field in schema.fields:

@@ -305,6 +305,12 @@ def test_columns_that_do_not_fit_are_refused_before_anything_is_written(
         sink.task(0, table(**columns))
 
 
+def test_a_column_that_comes_twice_is_refused_before_anything_is_written(sink: Sink) -> None:
+    sink.schema = StructType([*BODY.fields, *[StructField("key", StringType())] * 2])
+    with pytest.raises(SchemaError, match="several columns key: drop or rename the others"):
+        sink.writer()
+
+
 def test_rows_need_a_topic_from_somewhere(sink: Sink) -> None:
     del sink.options["topic"]
     with pytest.raises(SchemaError, match="name the topic"):
