@@ -19,6 +19,7 @@ from tests.cluster.gateway import GROUP, SECRET, TOPIC, created, gateway
 from tests.cluster.pulling import code, pulling
 from tests.remoting.fake.broker import loop_ms
 from tests.remoting.fake.cluster import FakeCluster
+from tests.remoting.fake.faults import Fault, Kind
 from tests.remoting.jumping import jumping, passed, until
 
 
@@ -116,6 +117,28 @@ async def test_a_goodbye_and_silence_end_a_membership_and_its_connections() -> N
         await beat(engine, "three")
         await until(lambda: members(fake, "a") == members(fake, "b") == ["three"])
         assert len(engine.members.connections) == 1
+
+
+@jumping
+async def test_a_client_whose_goodbye_passed_its_heartbeat_leaves_no_connection_and_may_come_again() -> None:
+    async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine:
+        created(fake)
+        await pulling(engine)
+        await beat(engine, "two")
+        await passed(4.0)  # the list of masters is asked for again, and comes late
+        cluster = engine.shared.brokers.cluster
+        fake.name_servers[0].faults.add(Fault(Kind.SLOW, seconds=0.5), RequestCode.GET_BROKER_CLUSTER_INFO)
+        cluster.doubt("")
+        late = asyncio.ensure_future(beat(engine, "one"))
+        await passed(0.1)
+        await beat(engine, "one", goodbye=True)
+        await late
+        await passed(1.0)
+        assert not any("one" in purpose for _, purpose in cluster.numbers())
+        await asyncio.gather(*(beat(engine, "one") for _ in range(2)))
+        await asyncio.gather(beat(engine, "one", goodbye=True), beat(engine, "one"))
+        await beat(engine, "one")
+        assert members(fake, "a") == members(fake, "b") == ["one", "two"]
 
 
 @jumping

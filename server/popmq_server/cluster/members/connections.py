@@ -8,6 +8,7 @@ Brokers tell all clients of a group from them, native ones too (38), and reach a
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Awaitable, Callable, Iterable
 
 from popmq_remoting import RemotingError, Request
@@ -21,17 +22,16 @@ OF_CLIENTS = "member "
 
 
 class _Member:
-    """A client, its groups by the names that brokers have for them, and the masters that know it."""
+    """A client, its groups by the names that brokers have for them, and the masters that know it.
 
-    def __init__(self, client: str, kind: str) -> None:
-        self.client, self._kind = client, kind
+    `purpose`: of its connections, and of no other member's: those of a client that left may still be closing when it
+    comes again.
+    """
+
+    def __init__(self, client: str, purpose: str) -> None:
+        self.client, self.purpose = client, purpose
         self.groups: dict[str, Membership] = {}
         self.addresses: set[str] = set()
-
-    @property
-    def purpose(self) -> str:
-        """Of its connections."""
-        return f"{self._kind}{self.client}"
 
     def heartbeat(self) -> Request:
         return members.heartbeat(self.client, memberships=list(self.groups.values()))
@@ -43,6 +43,7 @@ class MemberConnections:
     def __init__(self, brokers: Brokers, members_max: int, kind: str = OF_CLIENTS) -> None:
         self._brokers, self._members_max, self._kind = brokers, members_max, kind
         self._members: dict[str, _Member] = {}
+        self._numbers = itertools.count(1)
 
     def __len__(self) -> int:
         return len(self._members)
@@ -65,10 +66,14 @@ class MemberConnections:
 
     async def join(self, client: str, membership: Membership) -> None:
         """Each master that answers knows the client as a member when this returns. Raises Refused UNAVAILABLE."""
-        member = self._members.setdefault(client, _Member(client, self._kind))
+        member = self._members.get(client)
+        if member is None:
+            member = self._members[client] = _Member(client, f"{self._kind}{client} {next(self._numbers)}")
         is_new = member.groups.get(membership.group) != membership
         member.groups[membership.group] = membership
         addresses = await self._addresses()
+        if self._members.get(client) is not member:
+            return  # it left meanwhile
         before, member.addresses = member.addresses, addresses
         for gone in before - addresses:
             await self._brokers.cluster.close_peer(gone, member.purpose)
