@@ -142,6 +142,18 @@ async def test_a_client_whose_goodbye_passed_its_heartbeat_leaves_no_connection_
 
 
 @jumping
+async def test_a_client_that_comes_back_after_a_long_silence_is_still_a_member() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        await pulling(engine)
+        await beat(engine, "one")
+        await passed(125.0)
+        await beat(engine, "one")
+        await passed(1.0)
+        assert members(fake, "a") == ["one"]
+
+
+@jumping
 async def test_a_client_that_reads_in_the_other_mode_alone_gets_no_queues_and_takes_none_from_others() -> None:
     async with FakeCluster() as fake, gateway(fake) as engine:
         created(fake)

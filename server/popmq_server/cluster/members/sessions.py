@@ -47,9 +47,12 @@ class Sessions:
 
     def renew(self, key: Key, topics: frozenset[str], only: Mapping[str, str], asks: AsksClient | None = None) -> None:
         """A heartbeat. Raises Refused RATE_LIMITED for one that needs more names than there may be."""
-        self._end_silent()
         session = Session(topics, self._now_ms(), self._loop.time(), only, asks)
         known = self._sessions.get(key)
+        if known is not None:  # however late: it is no silent one
+            self._sessions[key] = known._replace(last_s=session.last_s)
+            self._sessions.move_to_end(key)
+        self._end_silent()
         more = session.names - (known.names if known else 0)
         if more > 0 and self._names + more > NAMES_MAX:
             raise Refused(
