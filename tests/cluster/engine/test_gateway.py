@@ -184,6 +184,21 @@ async def test_a_caller_that_has_gone_leaves_nothing_leased() -> None:
 
 
 @jumping
+async def test_a_message_of_another_program_with_properties_that_are_no_numbers_is_a_dead_letter_too() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        log = fake.brokers["a"].log
+        odd = "".join(
+            f"{name}\x01{text}\x02" for name, text in (("1ST_POP_TIME", "soon"), ("__popmq_born", "9" * 5_000))
+        )
+        log.append("shop%orders", 0, b"1", f"UNIQ_KEY\x011\x02{odd}")
+        (handle,) = handles(await pop(engine))
+        results = await engine.execute(do.ChangeInvisibleTime(GROUP, (do.Change(handle, "reject"),)))
+        assert results == [do.Changed(0, dead_lettered=True)]
+        assert len(log.topics["%DLQ%shop%bill"].queues[0]) == 1
+
+
+@jumping
 async def test_a_repeated_attempt_id_gets_the_same_messages() -> None:
     async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
         created(fake)

@@ -192,7 +192,7 @@ class Redrives:
         pulls = (await self._modes.of(topic, group.name)).pulls
         try:
             message = self._again(dead_letter) if pulls else redriven(dead_letter.stored, dead_letter.said, group.name)
-        except (BadFormat, ValueError) as bad:
+        except BadFormat as bad:
             raise _unwanted(dead_letter, f"cannot be stored again: {bad}") from None
         if pulls:
             await self._redelivery.to_retry(self._retries.of(group, topic), message, 0)
@@ -200,7 +200,7 @@ class Redrives:
             await self._redelivery.to_topic(topic, message, 0)
 
     def _again(self, dead_letter: _Letter) -> BrokerMessage:
-        queue, offset = (int(dead_letter.said.get(name, "0")) for name in (own.ORIGIN_QUEUE, own.ORIGIN_OFFSET))
+        queue, offset = (own.number(dead_letter.said, name) for name in (own.ORIGIN_QUEUE, own.ORIGIN_OFFSET))
         return sent_back(dead_letter.stored, dead_letter.said, Origin(queue, offset, self._now_ms(), "", _REASON, 0))
 
 

@@ -93,7 +93,7 @@ def _of_producer(stored: StoredMessage, found: Mapping[str, str]) -> dict[str, s
 
 
 def _message(stored: StoredMessage, found: Mapping[str, str], kept: dict[str, str]) -> BrokerMessage:
-    born_ms = int(found[own.BORN]) if found.get(own.BORN, "").isdecimal() else stored.born_ms
+    born_ms = own.number(found, own.BORN, stored.born_ms)
     return BrokerMessage(stored.body, kept, properties.write(kept), stored.sys_flag & _COMPRESSION, born_ms, False)
 
 

@@ -32,7 +32,7 @@ def message_bytes(stored: StoredMessage, properties: Mapping[str, str]) -> bytes
     """
     get = properties.get
     if properties.keys() <= _PLAIN and not stored.sys_flag and not stored.topic.startswith(DEAD_LETTER_PREFIX):
-        born_ms = _of(properties, own.BORN) or max(0, stored.born_ms)
+        born_ms = own.number(properties, own.BORN) or max(0, stored.born_ms)
         message_id = get("UNIQ_KEY") or stored.offset_id
         return plain.write(message_id.encode(), stored.body, get("TAGS", ""), born_ms, get("__BORNHOST", ""))
     parts = [_text(1, get("UNIQ_KEY") or stored.offset_id), _bytes(2, stored.body)]
@@ -45,13 +45,13 @@ def message_bytes(stored: StoredMessage, properties: Mapping[str, str]) -> bytes
     if message_group := get("__SHARDINGKEY"):
         parts.append(_text(6, message_group))
     parts += [
-        _number(7, _of(properties, "TIMER_DELIVER_MS")),
-        _number(8, _of(properties, "_SYS_MSG_PRIORITY_")),
+        _number(7, own.number(properties, "TIMER_DELIVER_MS")),
+        _number(8, own.number(properties, "_SYS_MSG_PRIORITY_")),
         *_transaction(stored, properties),
         _number(10, _encoding(stored, properties)),
         _trace(properties),
-        _number(12, _of(properties, own.BORN) or max(0, stored.born_ms)),
-        _number(13, _of(properties, "TIMER_DELAY_MS") or 1000 * _of(properties, "TIMER_DELAY_SEC")),
+        _number(12, own.number(properties, own.BORN) or max(0, stored.born_ms)),
+        _number(13, own.number(properties, "TIMER_DELAY_MS") or 1000 * own.number(properties, "TIMER_DELAY_SEC")),
     ]
     if stored.topic.startswith(DEAD_LETTER_PREFIX):
         parts.append(_dead_letter(stored, properties))
@@ -74,22 +74,16 @@ def _number(field: int, value: int) -> bytes:
     return varint(field << 3 | _NUMBER) + varint(value) if value else b""
 
 
-def _of(properties: Mapping[str, str], name: str) -> int:
-    """A property that is a number from 0; 0 for any other, which another program may have written."""
-    text = properties.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
-
-
 def _transaction(stored: StoredMessage, properties: Mapping[str, str]) -> tuple[bytes, bytes]:
     """Whether it is or was a half message, and after which time a broker asks about it."""
     is_half = properties.get("TRAN_MSG") == "true" or stored.sys_flag & _TRANSACTION_BITS == _COMMITTED
-    after_s = _of(properties, "CHECK_IMMUNITY_TIME_IN_SECONDS")
+    after_s = own.number(properties, "CHECK_IMMUNITY_TIME_IN_SECONDS")
     after_ms = 0 if after_s == own.CHECK_AFTER_S_DEFAULT else 1000 * after_s
     return _number(9, is_half), _number(18, after_ms if is_half else 0)
 
 
 def _encoding(stored: StoredMessage, properties: Mapping[str, str]) -> int:
-    named = _of(properties, own.ENCODING)
+    named = own.number(properties, own.ENCODING)
     return named or own.ENCODINGS.get(compression.method(stored.sys_flag, stored.body), 0)
 
 
@@ -104,12 +98,12 @@ def _dead_letter(stored: StoredMessage, properties: Mapping[str, str]) -> bytes:
     origin = properties.get("DLQ_ORIGIN_TOPIC", "")
     parts = [
         _text(1, names.shown(origin)),
-        _number(2, _of(properties, own.ORIGIN_QUEUE)),
-        _number(3, _of(properties, own.ORIGIN_OFFSET)),
-        _number(4, _of(properties, own.DEAD_ATTEMPTS) or max(0, stored.reconsume_times)),
-        _number(5, _of(properties, own.FIRST_POP)),
+        _number(2, own.number(properties, own.ORIGIN_QUEUE)),
+        _number(3, own.number(properties, own.ORIGIN_OFFSET)),
+        _number(4, own.number(properties, own.DEAD_ATTEMPTS) or max(0, stored.reconsume_times)),
+        _number(5, own.number(properties, own.FIRST_POP)),
         _text(6, properties.get(own.CLIENT, "")),
         _text(7, properties.get(own.REASON, "")),
-        _number(8, _of(properties, own.DEAD_MS) or max(0, stored.stored_ms)),
+        _number(8, own.number(properties, own.DEAD_MS) or max(0, stored.stored_ms)),
     ]
     return _bytes(15, b"".join(parts))

@@ -56,3 +56,9 @@ def is_for_another(found: Mapping[str, str], group: str) -> bool:
     """Whether a message was redriven for another group. `found`: its properties; `group`: as PopMQ calls it."""
     redriven = found.get(REDRIVEN_FOR)
     return redriven is not None and redriven != group
+
+
+def number(found: Mapping[str, str], name: str, otherwise: int = 0) -> int:
+    """A property that is a number from 0; `otherwise` for any other, which another program may have written."""
+    text = found.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else otherwise

@@ -16,6 +16,7 @@ from popmq_remoting.requests.sending import SendTarget
 from popmq_remoting.requests.topics import TopicConfig
 from popmq_server.cluster import names
 from popmq_server.cluster.brokers import Brokers, succeeded
+from popmq_server.cluster.messages import own
 from popmq_server.cluster.messages.dead_letters import Death, dead_letter
 from popmq_server.cluster.refusals import Asked
 from popmq_server.cluster.signed.handles import SignedDelivery
@@ -50,7 +51,7 @@ class DeadLetters:
             handle.queue_id,
             handle.queue_offset,
             attempts,
-            int(properties.get("1ST_POP_TIME", "0") or 0),
+            own.number(properties, "1ST_POP_TIME"),
             client,
             reason,
             self._now_ms(),

@@ -14,6 +14,7 @@ from popmq_remoting.requests import sending
 from popmq_remoting.requests.sending import SendTarget
 from popmq_server.cluster.catalog.topics import KnownTopic
 from popmq_server.cluster.layout import QueuePlace
+from popmq_server.cluster.messages import own
 from popmq_server.cluster.messages.to_broker import BrokerMessage
 from popmq_server.cluster.pulling.retry_topics import RetryTopic, RetryTopics
 from popmq_server.cluster.refusals import Asked, refusal
@@ -53,7 +54,7 @@ class Redelivery:
             )
         for place in self._placing.places(route):
             if topic.settings.type == "PRIORITY":
-                wanted = int(message.properties.get("_SYS_MSG_PRIORITY_", "0"))
+                wanted = own.number(message.properties, "_SYS_MSG_PRIORITY_")
                 place = QueuePlace(place.broker, priority.queue_of(wanted, route.queues[place.broker].write))
             try:
                 return await self._tried(topic, place, message, attempts)

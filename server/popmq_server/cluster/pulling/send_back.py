@@ -39,9 +39,9 @@ class _Found:
         self.broker, self.stored = broker, stored
         self.properties = properties.read(stored.properties)
         self.attempts = stored.reconsume_times + 1 if is_retry else 1
-        self.queue = _number(self.properties, own.ORIGIN_QUEUE, 0) if is_retry else number
-        self.offset = _number(self.properties, own.ORIGIN_OFFSET, 0) if is_retry else stored.queue_offset
-        self.first_pop_ms = _number(self.properties, own.FIRST_POP, now_ms)
+        self.queue = own.number(self.properties, own.ORIGIN_QUEUE) if is_retry else number
+        self.offset = own.number(self.properties, own.ORIGIN_OFFSET) if is_retry else stored.queue_offset
+        self.first_pop_ms = own.number(self.properties, own.FIRST_POP, now_ms)
 
 
 class SendBacks:
@@ -161,11 +161,6 @@ class Leftovers:
                 again = redriven(message, properties.read(message.properties), retry.group.name)
                 await self._redelivery.to_topic(retry.origin, again, message.reconsume_times)
             await self._positions.put(retry.itself, retry.group.name, {place: at})
-
-
-def _number(found: dict[str, str], name: str, otherwise: int) -> int:
-    text = found.get(name, "")
-    return int(text) if text.isdecimal() else otherwise
 
 
 def _gone(field: str, why: str) -> Refused:
