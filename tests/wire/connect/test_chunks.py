@@ -186,3 +186,21 @@ async def test_a_connection_that_comes_as_the_port_stops_is_closed(turns: int) -
         await port.stop(20)
         with contextlib.suppress(ConnectionResetError):  # what the loop had not accepted, the system refuses
             assert late.recv(4096) == b""
+
+
+async def test_a_client_that_sends_its_next_requests_at_once_waits_until_they_were_taken() -> None:
+    """With each answer as many bytes again were read, so that what waited grew without a bound."""
+    asked: list[bytes] = []
+    connection, pipe = connected(asked)
+    request = HEAD + b"2\r\nab\r\n0\r\n\r\n"
+    count = 2 * http1._AHEAD_BYTES // len(request)
+    connection.data_received(request)
+    connection.data_received(request * count)
+    while len(asked) < count + 1:
+        assert not pipe.reads
+        await asyncio.sleep(0)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert pipe.written.count(b"HTTP/1.1 200") == count + 1
+    assert pipe.reads
+    connection.connection_lost(None)

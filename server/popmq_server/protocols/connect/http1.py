@@ -30,7 +30,7 @@ log = logging.getLogger("popmq.protocols")
 
 #: Events of a request, such as its chunks, that are taken before other connections have their turn.
 _EVENTS_A_TURN = 200
-#: Bytes of later requests that are read while a call runs; then the client waits.
+#: Bytes of later requests that are read while a call runs; then the client waits until these have been taken.
 _AHEAD_BYTES = 64 << 10
 #: Bytes of an answer that are written at a time. asyncio's TLS takes any number, and only then says that it is full.
 _PIECE_BYTES = 256 << 10
@@ -165,20 +165,26 @@ class Http1(asyncio.Protocol):
                 left -= 1
                 event = self._state.next_event()
                 if event is h11.NEED_DATA or event is h11.PAUSED or self._drops:
+                    self._ahead = 0
+                    self._transport.resume_reading()
                     break
-                if isinstance(event, h11.Request):
-                    self._begin(event)
-                elif isinstance(event, h11.Data):
-                    self._keep(event.data)
-                elif isinstance(event, h11.EndOfMessage):
-                    self._run()
-                elif isinstance(event, h11.ConnectionClosed):
-                    self._transport.close()
+                self._take(event)
         except h11.RemoteProtocolError as problem:
             status = problem.error_status_hint
             self._refuse(error(Aborted(Code.INVALID_ARGUMENT, f"this is not HTTP/1.1: {problem}"), status))
         except Aborted as aborted:
             self._refuse(error(aborted))
+
+    def _take(self, event: object) -> None:
+        """One event of h11. Raises Aborted."""
+        if isinstance(event, h11.Request):
+            self._begin(event)
+        elif isinstance(event, h11.Data):
+            self._keep(event.data)
+        elif isinstance(event, h11.EndOfMessage):
+            self._run()
+        elif isinstance(event, h11.ConnectionClosed) and self._transport is not None:
+            self._transport.close()
 
     def _go_on(self) -> None:
         """The next turn of a request with many events."""
@@ -269,8 +275,7 @@ class Http1(asyncio.Protocol):
             self._transport.close()
             return
         self._state.start_next_cycle()
-        self._ahead, self._since_s, self._is_head = 0, monotonic(), False
-        self._transport.resume_reading()
+        self._since_s, self._is_head = monotonic(), False
         self._read()
 
     def _refuse(self, answer: Answer) -> None:
@@ -315,6 +320,7 @@ class Http1(asyncio.Protocol):
             transport.close()
             return
         self._drops, self._since_s = _DROPPED_BYTES, monotonic()
+        transport.resume_reading()
         if transport.can_write_eof():
             transport.write_eof()
 
