@@ -75,6 +75,16 @@ def test_get_reads_without_a_body(http_: Http, encoded: str) -> None:
     assert found == TOPIC
 
 
+@pytest.mark.parametrize(
+    "message",
+    ["***&base64=1", "e30%3D%3D%3D%3D&base64=1", "e&base64=1", "%7B%7D&base64=1", "%7B%22name%22%3A%22%FF%22%7D"],
+)
+def test_a_query_that_is_no_base64_or_no_text_is_refused(http_: Http, message: str) -> None:
+    answer = http_.asked("GET", f"/popmq.v1.Admin/GetTopic?encoding=json&message={message}")
+    assert (answer.status, answer.json["code"]) == (400, "invalid_argument")
+    assert "the query cannot be read" in answer.json["message"]
+
+
 def test_get_changes_nothing(http_: Http) -> None:
     answer = http_.asked(
         "GET", f"/popmq.v1.Admin/DeleteTopic?encoding=json&message={quote(json.dumps({'name': TOPIC}))}"

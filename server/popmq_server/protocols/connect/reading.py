@@ -85,13 +85,13 @@ def too_large() -> Aborted:
 def _queried(query: str) -> tuple[str | None, bytes, str]:
     """(content-type, the message, its encoding) of a GET. Raises Refused INVALID_FIELD."""
     try:
-        fields = parse_qs(query, keep_blank_values=True, max_num_fields=_FIELDS_MAX)
+        fields = parse_qs(query, keep_blank_values=True, errors="strict", max_num_fields=_FIELDS_MAX)
         given = {name: values[-1] for name, values in fields.items()}
         message = given.get("message", "")
         if given.get("base64") != "1":
             raw = message.encode()
         else:
-            raw = base64.urlsafe_b64decode(message + "=" * (-len(message) % 4))
+            raw = base64.b64decode(message + "=" * (-len(message) % 4), altchars=b"-_", validate=True)
     except ValueError as problem:
         raise invalid(f"the query cannot be read: {problem}", action="encode it as Connect's GET does") from None
     kind = {"json": JSON, "proto": PROTO}.get(given.get("encoding", "json"))
