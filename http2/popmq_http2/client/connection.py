@@ -332,6 +332,7 @@ class ClientConnection:
         stream_id = call.stream_id
         if not call.again():
             return False
+        self._sending.forget(call)
         del self.calls[stream_id]
         self._repeat(call)
         self._open_next()

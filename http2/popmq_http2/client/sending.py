@@ -8,6 +8,7 @@ add(call) ─▶ in line ─▶ DATA, TURN_BYTES a turn ─┴─▶ take: the b
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 
 from popmq_http2.budget import POINT_BYTES, Budget
@@ -76,6 +77,7 @@ class Sending:
 
     def reset(self, call: ClientCall, code: int) -> None:
         """Sends RST_STREAM."""
+        self.forget(call)
         self._out.append(frame(RST_STREAM, 0, call.stream_id, U32.pack(code)))
 
     def headers(self, stream_id: int, block: bytes) -> None:
@@ -91,6 +93,13 @@ class Sending:
         if not call.in_line:
             call.in_line = True
             self._dirty.append(call)
+
+    def forget(self, call: ClientCall) -> None:
+        """Takes a call out of line: it is over, or goes to another connection, and waits here perhaps for long."""
+        for line in (self._dirty, self._starved):
+            with contextlib.suppress(ValueError):
+                line.remove(call)
+        call.in_line = False
 
     def widen(self, size: int) -> None:
         """WINDOW_UPDATE of the connection. Raises ConnectionFault."""
@@ -109,7 +118,9 @@ class Sending:
     def take(self) -> bytes:
         """The bytes to send now."""
         while self._starved and self._window > 0:
-            self.add(self._starved.popleft())
+            call = self._starved.popleft()
+            call.in_line = False
+            self.add(call)
         while self._dirty:
             call = self._dirty.popleft()
             call.in_line = False
@@ -130,6 +141,7 @@ class Sending:
             size = min(len(piece), self.frame_bytes, self._window, call.window_out)
             if size <= 0:
                 if call.window_out > 0:
+                    call.in_line = True
                     self._starved.append(call)
                 return
             if size == len(piece):

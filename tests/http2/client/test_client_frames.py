@@ -1,11 +1,13 @@
 """The client's connection beside a server that does what servers may do, and what they must not."""
 
+from collections import deque
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from popmq_http2 import Code
-from popmq_http2.client.call import CallFailed, ClientCall, Status
+from popmq_http2.client.call import LATE, CallFailed, ClientCall, Status
 from popmq_http2.frames import (
     ACK,
     CANCEL,
@@ -108,6 +110,22 @@ def test_calls_that_the_server_had_not_begun_are_repeated_after_a_goaway() -> No
     assert server.connection.finished
 
 
+def test_a_call_that_goes_to_another_connection_sends_no_more_on_the_one_before() -> None:
+    """It waited there for the window of the connection, and waits for that of the other now."""
+    wide = {INITIAL_WINDOW_SIZE: 1 << 20}
+    before, after = Scripted(wide), Scripted(wide)
+    first, moved = before.opened(Told(bytes(100_000))), before.opened(Told(bytes(200_000)))
+    before.feed(gone(first.stream_id))
+    assert before.repeated == [moved]
+    after.connection.open(moved)
+    after.feed(frame(WINDOW_UPDATE, 0, 0, U32.pack(10_000)))
+    sent = after.read()
+    before.feed(frame(WINDOW_UPDATE, 0, 0, U32.pack(1 << 20)))
+    assert sum(len(each.payload) for each in before.read() if each.kind == DATA) == 100_005 - 65_535
+    after.feed(frame(WINDOW_UPDATE, 0, 0, U32.pack(1 << 20)))
+    assert sum(len(each.payload) for each in (*sent, *after.read()) if each.kind == DATA) == 200_005
+
+
 def test_a_goaway_with_an_error_says_why() -> None:
     server = Scripted()
     call = server.opened()
@@ -164,6 +182,22 @@ def test_the_window_of_the_connection_holds_all_calls_together() -> None:
 
 
 @pytest.mark.mechanism("H.20")
+def test_calls_that_end_while_the_window_of_the_connection_is_used_up_are_not_kept() -> None:
+    """Of a server that is stopped behind a proxy, for example: each call ends by its deadline, with its request."""
+    server = Scripted({INITIAL_WINDOW_SIZE: 1 << 20})
+    first, said = server.opened(Told(bytes(100_000))), server.opened(Told(None, one=False))
+    for _ in range(100):
+        call = server.opened(Told(bytes(1_000)))
+        said.say(b"more")
+        server.connection.send(said)
+        server.read()
+        server.connection.cancel(call, LATE)
+    assert len(server.connection._sending._starved) == 2
+    server.say(WINDOW_UPDATE, payload=U32.pack(1 << 20))
+    server.read()
+    assert (first.sent, said.out) == (True, deque())
+
+
 def test_a_server_may_return_the_window_frame_by_frame_for_as_long_as_the_client_sends() -> None:
     """As some proxies do: two WINDOW_UPDATE for each DATA."""
     server = Scripted(budget=100, budget_per_s=0)
