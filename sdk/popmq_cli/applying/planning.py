@@ -99,7 +99,7 @@ def _group(client: popmq.Client, name: str, given: Settings, there: dict[str, po
     filters = {} if before is None else {each.topic: each for each in client.groups.subscriptions(name)}
     for topic, words in given.get("filters", {}).items():
         found = filters.get(topic, popmq.Subscription(topic))
-        if (_tag(words.get("tag", "")), words.get("sql", "")) != (_tag(found.tag), found.sql):
+        if (_tags(words.get("tag", "")), words.get("sql", "").strip()) != (_tags(found.tag), found.sql.strip()):
             told = f"{found.sql or found.tag or '*'} → {next(iter(words.values()))}"
             set_filter = functools.partial(client.groups.set_filter, topic, name, **words)
             place, what = f"groups.{name}.filters.{topic}", f"filter of group {name} in topic {topic}"
@@ -111,8 +111,9 @@ def _try_filter(client: popmq.Client, words: dict[str, str], name: str) -> None:
     client.groups.set_filter(name, name, **words)
 
 
-def _tag(text: str) -> str:
-    return "" if text == "*" else text
+def _tags(text: str) -> frozenset[str] | None:
+    """The tags of a filter, which a broker says in their order; None: messages with any tag, or without one."""
+    return None if text.strip() in ("", "*") else frozenset(tag.strip() for tag in text.split("||")) - {""}
 
 
 def _schedule(client: popmq.Client, name: str, given: Settings, there: dict[str, popmq.Schedule]) -> Iterator[Change]:
@@ -132,7 +133,7 @@ def _schedule(client: popmq.Client, name: str, given: Settings, there: dict[str,
         for field in _OF_SCHEDULE
         if given.get(field, getattr(before, field)) != getattr(before, field)
     ]
-    if rows.fields_of(before.message) != rows.fields_of(given["message"]):
+    if _content(before.message) != _content(given["message"]):
         differs.append("message")
     if differs:
         replace = functools.partial(
@@ -142,6 +143,13 @@ def _schedule(client: popmq.Client, name: str, given: Settings, there: dict[str,
     elif paused is not None and paused != before.paused:
         do = client.schedules.pause if paused else client.schedules.resume
         yield Change(CHANGED, what, [f"paused: {before.paused} → {paused}"], lambda: do(name))
+
+
+def _content(message: popmq.Message) -> Settings:
+    """What a schedule sends: a broker says the first key as `key`, and gives each message a time of its own."""
+    fields = rows.fields_of(message)
+    keys = [key for key in (fields.pop("key"), *fields.pop("more_keys")) if key]
+    return fields | {"keys": keys, "born_ms": 0}
 
 
 def _create_schedule(client: popmq.Client, name: str, made: Settings, paused: bool) -> None:

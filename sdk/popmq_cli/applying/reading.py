@@ -25,6 +25,7 @@ from popmq_cli.shared.asking import DURATION, SIZE
 #: Fields that the broker sets, or that the name of an entry says.
 _NOT_SET = {"name", "created_ms"}
 _FILTER = ("tag", "sql")
+_OF_MESSAGE = {"properties": dict, "more_keys": list}
 _SCHEDULE = {"cron": str, "topic": str, "tz": str, "missed": str, "paused": bool, "message": dict}
 
 Settings = dict[str, Any]
@@ -131,6 +132,8 @@ def _value(kind: Any, given: Any, place: str, faults: list[str]) -> Any:
     if place.endswith(".start"):
         return _start(given, place, faults)
     if place.endswith(".backoff"):
+        if given == []:
+            faults.append(f"{place} is empty")
         return tuple(_number(float, each, place, faults) for each in (given if isinstance(given, list) else [given]))
     choices = typing.get_args(kind)
     if choices and given not in choices:
@@ -196,15 +199,30 @@ def _group(given: Any, place: str, faults: list[str]) -> Settings:
 
 def _schedule(given: Any, place: str, faults: list[str]) -> Settings:
     found = dict(_entries(given, place, tuple(_SCHEDULE), faults))
-    for name, value in found.items():
-        if not isinstance(value, _SCHEDULE[name]):
-            faults.append(f"{place}.{name}: {value!r} is not what it has to be")
+    wrong = [name for name, value in found.items() if not isinstance(value, _SCHEDULE[name])]
+    faults += [f"{place}.{name}: {found[name]!r} is not what it has to be" for name in wrong]
     faults += [f"{place}.{name} is missing" for name in ("cron", "topic", "message") if not found.get(name)]
-    try:
-        found["message"] = rows.message_of(rows.from_json(found.get("message") or {}))
-    except (ValueError, TypeError, rows.BadRow) as bad:
-        faults.append(f"{place}.message: {bad}")
+    if "message" not in wrong:
+        found["message"] = _message(dict(found.get("message") or {}), f"{place}.message", faults)
+    if isinstance(missed := found.get("missed"), str):
+        found["missed"] = missed.lower()  # as the broker says it
+    if found.get("tz") == "":
+        faults.append(f"{place}.tz is empty: write UTC, or leave it out")
     return found
+
+
+def _message(row: Settings, place: str, faults: list[str]) -> popmq.Message | None:
+    """The message of a schedule; None if there is a fault."""
+    if "ttl" in row:
+        row["ttl"] = _number(float, row["ttl"], f"{place}.ttl", faults)
+    for name, kind in _OF_MESSAGE.items():
+        if not isinstance(row.setdefault(name, kind()), kind):
+            faults.append(f"{place}.{name}: {row.pop(name)!r} is not what it has to be")
+    try:
+        return rows.message_of(rows.from_json(row))
+    except (ValueError, TypeError, rows.BadRow) as bad:
+        faults.append(f"{place}: {bad}")
+        return None
 
 
 _READERS: dict[str, Callable[[Any, str, list[str]], Settings]] = {

@@ -48,6 +48,27 @@ def test_a_file_is_applied_once_and_changes_nothing_when_it_is_applied_again(bro
     assert (again.code, again.out, again.err) == (0, "", "nothing to change\n")
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "groups: {g: {filters: {orders: {tag: paid||cancelled}}}}",
+        "groups: {g: {filters: {orders: {tag: ' * '}}}}",
+        "groups: {g: {filters: {orders: {sql: ' amount > 5 '}}}}",
+        "schedules: {s: {cron: '@daily', topic: orders, missed: ALL, message: {body: x}}}",
+        "schedules: {s: {cron: '@daily', topic: orders, message: {body: x, ttl: 1h30m}}}",
+        "schedules: {s: {cron: '@daily', topic: orders, message: {body: x, more_keys: [a, b]}}}",
+        "schedules: {s: {cron: '@daily', topic: orders, message: {body: x, born_ms: 5}}}",
+    ],
+)
+def test_another_way_to_write_the_same_changes_nothing_when_it_is_applied_again(
+    broker: Broker, run: Cli, settings: str
+) -> None:
+    raw = f"topics: {{orders: {{}}}}\n{settings}".encode()
+    assert run("apply", "-", stdin=raw).code == 0
+    again = run("apply", "-", stdin=raw)
+    assert (again.code, again.out, again.err) == (0, "", "nothing to change\n")
+
+
 def test_what_differs_is_shown_and_changed_and_the_rest_stays(broker: Broker, run: Cli) -> None:
     run("apply", "-", stdin=WHOLE)
     other = b"""
@@ -242,8 +263,11 @@ WRONG = [
     ),
     (
         'schedules: {s: {cron: "@daily", topic: ok, message: {body: x, more_keys: 5}}}',
-        "s.message: more_keys is 5: give",
+        "schedules.s.message.more_keys: 5 is",
     ),
+    ('schedules: {s: {cron: "@daily", topic: ok, message: {body: x, ttl: soon}}}', "message.ttl: 'soon' is not a dur"),
+    ('schedules: {s: {cron: "@daily", topic: ok, tz: "", message: {body: x}}}', "schedules.s.tz is empty"),
+    ("groups: {g: {backoff: []}}", "groups.g.backoff is empty"),
     ("groups: {g: {filters: {ok: {tag: }}}}", "groups.g.filters.ok.tag has no value"),
     ("groups: {g: {filters: {ok: {tag: on}}}}", "groups.g.filters.ok.tag: True is not a text"),
 ]
