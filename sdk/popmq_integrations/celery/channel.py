@@ -28,6 +28,8 @@ from popmq_integrations.celery.reader import requeue as _requeue
 
 #: A purge takes so many messages at a time.
 PURGE = 1_000
+#: Seconds that an event or a remote command waits for the broker: the loop of the worker sends them.
+TRANSIENT_S = 5.0
 
 
 class Connected(Protocol):
@@ -202,8 +204,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                     self.client.send(topic, given)
                     return
         if exchange or declared or self._has_queue(routing_key):
+            transient = exchange and message["properties"].get("delivery_mode") == 1
             with suppress(TopicNotFound):  # no queue is bound to it, as to that of events if nobody watches
-                self.client.send(names.topic_of_exchange(exchange), given)
+                self.client.send(names.topic_of_exchange(exchange), given, timeout=TRANSIENT_S if transient else None)
         else:
             text = f"there is no queue {routing_key!r}: the message is dropped"
             warnings.warn(UndeliverableWarning(text), stacklevel=2)

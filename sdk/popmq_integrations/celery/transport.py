@@ -1,5 +1,7 @@
 """The transport of kombu: a connection to a broker."""
 
+import sys
+import threading
 from functools import cached_property
 from typing import Any
 
@@ -63,7 +65,11 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
 
     def establish_connection(self) -> Any:
         """Raises Unavailable if no broker answers in `broker_connection_timeout`; Denied, InvalidField."""
-        self.popmq_client.info(timeout=self.client.connect_timeout or None)
+        try:
+            self.popmq_client.info(timeout=self.client.connect_timeout or None)
+        except TryLater:
+            _end_with_its_worker()
+            raise
         return super().establish_connection()
 
     def close_connection(self, connection: Any) -> None:
@@ -91,6 +97,13 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
     def drain_events(self, connection: Any, timeout: float | None = None, **_: Any) -> None:
         """Calls consumers with what has arrived. Raises socket.timeout."""
         self.reader.drain(timeout)
+
+
+def _end_with_its_worker() -> None:
+    """Raises WorkerShutdown if the worker was told to stop: an event that it sends tries to connect again for ever."""
+    state = sys.modules.get("celery.worker.state")
+    if state is not None and threading.current_thread() is threading.main_thread():
+        state.maybe_shutdown()
 
 
 class TLSTransport(Transport):

@@ -2,16 +2,19 @@
 
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import kombu
 import pytest
+from celery.exceptions import WorkerShutdown
 from kombu.asynchronous import Hub
 
 import popmq
 from popmq.errors import InvalidField, TryLater
 from popmq.testing import Broker, FakeClock
+from popmq_integrations.celery.channel import TRANSIENT_S
 from tests.integrations.celery.conftest import Connect
 
 
@@ -286,6 +289,29 @@ def test_a_broker_that_is_away_is_a_connection_error(connect: Connect) -> None:
     with pytest.raises(TryLater) as raised:
         connection.connect()
     assert isinstance(raised.value, connection.connection_errors)
+
+
+def test_a_worker_that_was_told_to_stop_does_not_wait_for_a_broker_that_is_away(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its heartbeat connects again and again, in the loop that would else see that it is to stop."""
+    connection = connect("popmq://127.0.0.1:1")
+    connection.connect_timeout = 0.2
+    monkeypatch.setattr("celery.worker.state.should_stop", 0)
+    with pytest.raises(WorkerShutdown):
+        connection.connect()
+    with ThreadPoolExecutor(1) as tasks, pytest.raises(TryLater):  # one that a task sends is an error of the task
+        tasks.submit(connection.connect).result()
+
+
+@pytest.mark.parametrize(("delivery_mode", "timeout"), [("transient", TRANSIENT_S), ("persistent", None)])
+def test_events_and_remote_commands_wait_for_the_broker_for_a_shorter_time(
+    connection: kombu.Connection, monkeypatch: pytest.MonkeyPatch, delivery_mode: str, timeout: float | None
+) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(popmq.Client, "send", lambda *_, timeout: given.append(timeout))
+    connection.Producer().publish("up", exchange="celeryev", routing_key="worker", delivery_mode=delivery_mode)
+    assert given == [timeout]
 
 
 @pytest.mark.parametrize(
