@@ -222,3 +222,17 @@ async def test_a_delivery_that_is_settled_while_the_lease_of_another_is_renewed_
     await advancing
     assert len(wire.seen["ChangeInvisibleTime"]) == 1
     assert "could not be renewed" not in caplog.text
+
+
+async def test_outcomes_of_another_group_do_not_keep_a_loop_from_being_idle(
+    lossy: Any, wire: LossyWire, late: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for room in ("_async", "_sync"):
+        monkeypatch.setattr(f"popmq.{room}.transport.wire.CLOSE_S", 0.2)
+    await lossy.topics.create("later")
+    await lossy.groups.create("audit")
+    await lossy.send(TOPIC, "x")
+    wire.plan["Ack"] = [holding(late)]
+    (await lossy.pop(TOPIC, GROUP))[0].ack()
+    async with asyncio.timeout(10.0):
+        assert [delivery async for delivery in lossy.consume("later", "audit", until_idle=0.05)] == []

@@ -66,7 +66,15 @@ class Forwarder(BackgroundSender):
         self._numbering = numbering
         self._release = release
         self._waiting: defaultdict[str, list[Waiting]] = defaultdict(list)
+        self._settling: dict[str, list[Waiting]] = {}  # what the running step took and is not answered
+        self._answered: dict[str, float] = {}  # when the broker last answered deliveries of each group
         self._ended = False
+
+    def answered(self, group: str) -> float | None:
+        """When the broker had all deliveries of a group; None: some wait."""
+        with self._lock:
+            waits = self._waiting.get(group) or self._settling.get(group)
+        return None if waits else self._answered.get(group, 0.0)
 
     def add(self, delivery: Delivery, outcome: Acked, ticket: Ticket | None) -> None:
         """Queues a delivery. Its message group waits for the answer, since the broker may refuse it."""
@@ -105,13 +113,15 @@ class Forwarder(BackgroundSender):
     async def _step(self) -> float | None:
         with self._lock:
             taken, self._waiting = self._waiting, defaultdict(list)
+            self._settling = taken
         try:
             for group, waiting in taken.items():
                 while some := waiting[: settle_calls.fitting([each.outcome for each in waiting])]:
                     answers = await self._settled(group, some)
-                    del waiting[: len(some)]  # not before: a step that is cancelled leaves what has no answer
+                    self._answered[group] = self._clock.now()
                     for each, error in zip(some, answers, strict=True):
                         self._answer(each, error)
+                    del waiting[: len(some)]  # after it: what was refused waits in the settler now
         finally:
             self._put_back(taken)
         with self._lock:

@@ -194,10 +194,8 @@ class AsyncConsumer(AsyncDeliveryLoop):
 
     def _idle(self) -> float:
         """Seconds without a message, counted from when the broker has all outcomes: what failed may come again."""
-        settler, now = self._parts.settler, self._parts.clock.now()
-        if self._idle_since is None or settler.due() is not None:
-            return 0.0
-        return now - max(self._idle_since, settler.answered_at)
+        answered, now = self._parts.settler.answered(self._options.group), self._parts.clock.now()
+        return 0.0 if self._idle_since is None or answered is None else now - max(self._idle_since, answered)
 
     async def _room(self) -> int:
         """How many more deliveries may be delivered. When none, waits for a handler to settle one."""

@@ -43,7 +43,8 @@ class Settler(BackgroundSender):
         self._forwarder = Forwarder(wire, clock, leases, numbering, self._release)
         self._acks: defaultdict[str, list[Outgoing]] = defaultdict(list)
         self._changes: defaultdict[str, list[Outgoing]] = defaultdict(list)
-        self.answered_at = clock.now()  # when the broker last had all outcomes
+        self._sending: tuple[dict[str, list[Outgoing]], ...] = ()  # what the running step took and is not answered
+        self._answered: dict[str, float] = {}  # when the broker last answered outcomes of each group
         self._errands = Errands()
         self._ended = self._cut_off = False
         self._born = forks.count
@@ -118,6 +119,13 @@ class Settler(BackgroundSender):
         """Now, if something waits."""
         return super().due() if self._forwarder.due() is None else self._clock.now()
 
+    def answered(self, group: str) -> float | None:
+        """When the broker had all outcomes of a group; None: some wait. Those of other groups do not count."""
+        with self._lock:
+            waits = any(waiting.get(group) for waiting in (self._acks, self._changes, *self._sending))
+        forwarded = self._forwarder.answered(group)
+        return None if waits or forwarded is None else max(forwarded, self._answered.get(group, 0.0))
+
     def release_held(self, reason: str) -> None:
         """Releases uncounted what is held, since no handler goes on. After `stop` it can only say so."""
         held = [delivery for delivery in self._leases.held() if self._leases.forget_run(delivery)]
@@ -186,6 +194,7 @@ class Settler(BackgroundSender):
         with self._lock:
             acks, self._acks = self._acks, defaultdict(list)
             changes, self._changes = self._changes, defaultdict(list)
+            self._sending = acks, changes
         try:
             for group, outgoing in acks.items():
                 await self._send(group, outgoing, pop_calls.ack)
@@ -196,7 +205,6 @@ class Settler(BackgroundSender):
             self._put_back(self._changes, changes)
         with self._lock:
             if not self._acks and not self._changes:
-                self.answered_at = self._clock.now()
                 self._emptied()
         return None
 
@@ -209,6 +217,7 @@ class Settler(BackgroundSender):
                     results = await self._wire.run(build(group, [entry for entry, *_ in some]))
             except PopMQError as error:
                 results = [error] * len(some)
+            self._answered[group] = self._clock.now()
             del outgoing[: len(some)]  # not before: a step that is cancelled leaves what has no answer
             self._answer(group, zip(some, results, strict=True))
 
