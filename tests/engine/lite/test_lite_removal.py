@@ -85,6 +85,21 @@ def test_a_purged_topic_has_no_lite_topics_and_nothing_of_them_comes_back(rig: R
     assert rig.numbers(topic="chat").in_flight == 1
 
 
+@pytest.mark.parametrize(
+    "gone", [None, ask.PurgeTopic("chat"), ask.DeleteTopic("chat")], ids=["idle", "purge", "delete"]
+)
+def test_a_lite_topic_whose_messages_waited_leaves_nothing_in_memory(
+    rig: Rig, gone: ask.PurgeTopic | ask.DeleteTopic | None
+) -> None:
+    send(rig, "ann:1", "bob:1")
+    rig.release(pop(rig, "ann", "bob"))
+    rig.ack(pop(rig, "ann", "bob"))
+    assert len(rig.core.state.ready_groups._orders) == 2
+    rig.do(gone) if gone else wait(rig, 72 * HOUR)
+    rig.settle()
+    assert rig.core.state.ready_groups._orders == {}
+
+
 def test_a_purge_keeps_lite_subscriptions(rig: Rig) -> None:
     sync(rig, "c", "ADD", "ann")
     send(rig, "ann:1")

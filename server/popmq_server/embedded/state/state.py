@@ -91,9 +91,11 @@ class State(AllTables):
 
     def forget_lite_topic(self, topic_id: TopicId) -> None:
         """Removes a lite topic from all tables, by key: a walk for each of 100,000 would visit everything each time."""
-        topic = self.topics.get(topic_id)
+        topic, groups = self.topics.get(topic_id), self.topic_groups.get(topic_id, ())
+        for group_id in groups:
+            self.ready_groups.forget((group_id, topic_id))
         parts = {
-            GROUP: self.topic_groups.get(topic_id, ()),
+            GROUP: groups,
             TOPIC: (topic_id,),
             QUEUE: (0, RETRY_QUEUE),
             MESSAGE_GROUP: () if topic is None else (lite_hash(topic.lite_topic),),
