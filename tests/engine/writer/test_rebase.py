@@ -357,3 +357,21 @@ def test_a_million_rows_would_be_rewritten_in_pieces_of_memory(ahead: Ahead, mon
     ahead.set_right()
     ahead.wait(2 * HOUR)
     assert len(texts(rig)) == 50
+
+
+@pytest.mark.parametrize("end", ["acked", "dead"])
+def test_the_checker_sees_how_a_message_ended_that_was_redriven_before_the_clock_was_set_right(
+    ahead: Ahead, end: str
+) -> None:
+    rig = ahead.rig
+    rig.pair()
+    rig.send("a", "b")
+    rig.reject(rig.pop(1))
+    ahead.wait(SECOND)
+    assert all_again(rig) == []
+    ahead.set_right()
+    rows = rig.pop(1) + rig.pop(1)
+    assert sorted(bodies(rows)) == ["a", "b"]
+    first = [row for row in rows if bodies([row]) == ["a"]]
+    rig.ack(first) if end == "acked" else rig.reject(first)
+    assert rig.findings() == []

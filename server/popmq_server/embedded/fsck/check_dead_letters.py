@@ -91,7 +91,8 @@ def _check_redriven(kv: Transaction, state: State) -> Iterator[str]:
         if begun is not None and U64.unpack(begun)[0] > offset:
             continue
         others = [one for one in lease_history.rows(kv, topic_id, queue, offset) if one.group_id == row.group_id]
-        later = any((one.ck_id, one.sub) != (row.ck_id, row.sub) and one.ended_ms >= row.ended_ms for one in others)
+        # A later lease has a later number, but perhaps an earlier time: a clock that was ahead was set right between.
+        later = any(one.ck_id > row.ck_id or one.ended_ms >= row.ended_ms for one in others if one != row)
         passed = readers.has_passed(state, (*where, queue), offset)
         unread = not passed and is_readable(kv, topic_id, queue, offset)
         if not later and not unread and (queue, offset) not in _held(kv, state, where):
