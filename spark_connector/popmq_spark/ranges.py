@@ -11,6 +11,7 @@ the offsets are of: when it was created, in ms since 1970. Offsets of previews d
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from random import randrange
 from typing import Any, NamedTuple, Self
 
 from popmq_spark.positions import OffsetError
@@ -116,13 +117,14 @@ def parts_of(rows: int, at_least: int, rows_of_one: int, at_most: int) -> int:
 def admitted(backlog: Mapping[tuple[str, int], int], rows: int) -> dict[tuple[str, int], int]:
     """The share of `rows` that each queue gives, in proportion to its messages; in sum `rows`, or all messages.
 
-    Rows that rounding leaves go to the queues that lost most by it, so every queue with a message gets its turn.
+    Chance decides which queues the shares are rounded up for, so that a queue with one message gets its turn also
+    while others have so many that its share is always less than one.
     """
     total = sum(backlog.values())
     if total <= rows:
         return dict(backlog)
-    shares = {queue: has * rows // total for queue, has in backlog.items()}
-    lost = sorted(backlog, key=lambda queue: (-(backlog[queue] * rows % total), queue))
-    for queue in lost[: rows - sum(shares.values())]:
-        shares[queue] += 1
+    shares, before, turn = {}, 0, randrange(total)
+    for queue, has in backlog.items():
+        shares[queue] = ((before + has) * rows + turn) // total - (before * rows + turn) // total
+        before += has
     return shares

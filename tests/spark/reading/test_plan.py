@@ -1,13 +1,16 @@
-"""The offset JSON holds all that decides which token holds which message."""
+"""The offset JSON holds all that decides which token holds which message; queues share the rows of a micro-batch."""
 
 import json
+import random
 from collections import Counter
 
 import pytest
 
 import popmq
+from popmq_spark import ranges
 from popmq_spark.lease.plan import Cap, Plan
 from popmq_spark.positions import OffsetError
+from popmq_spark.ranges import admitted
 
 PLAN = Plan(
     owner="9f",
@@ -92,3 +95,33 @@ def test_a_plan_of_a_preview_keeps_its_number_of_chunks() -> None:
     del offset["chunkBytes"]
     (row,) = Plan.from_json(offset).slices(0)
     assert row.chunks == 2
+
+
+# ── The rows of each queue ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 40, 60])
+def test_each_queue_gives_its_exact_share_over_all_turns(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    backlog = {("a", 0): 40, ("a", 1): 0, ("b", 0): 1, ("b", 1): 20}
+    given = Counter[tuple[str, int]]()
+    for turn in range(61):
+        monkeypatch.setattr(ranges, "randrange", {61: turn}.__getitem__)
+        shares = admitted(backlog, rows)
+        assert sum(shares.values()) == rows
+        assert all(0 <= share <= backlog[queue] for queue, share in shares.items())
+        given.update(shares)
+    assert given == {queue: has * rows for queue, has in backlog.items()}
+
+
+def test_a_queue_with_one_message_gets_its_turn_while_others_have_ever_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "randrange", random.Random(1).randrange)
+    backlog = {("t", queue): 1 for queue in range(4)}
+    for _ in range(200):
+        backlog |= {("t", queue): backlog["t", queue] + 2 for queue in range(2)}
+        shares = admitted(backlog, 3)
+        backlog = {queue: has - shares[queue] for queue, has in backlog.items()}
+    assert backlog["t", 2] == backlog["t", 3] == 0
+
+
+def test_rows_for_all_admit_all() -> None:
+    assert admitted({("t", 0): 3, ("t", 1): 0}, 3) == {("t", 0): 3, ("t", 1): 0}
