@@ -11,7 +11,7 @@ there. In the order of Spark's calls (stream.py):
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -68,7 +68,7 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Takes the ends that this run reads up to."""
-        ends = self._ends()
+        ends = self._ends(self._topics())
         self._bound = {topic: {queue: row.max_offset for queue, row in rows.items()} for topic, rows in ends.items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -83,8 +83,9 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         self._expect_same_topics(before.positions)
         self._commit(before)
         deadline = self.clock() + self._options.long_poll_timeout
+        topics = self._topics()  # once for all looks: a pattern takes the list of all topics
         while True:
-            ends = self._ends(before.begun)
+            ends = self._ends(topics, before.begun)
             new = {topic: rows for topic, rows in ends.items() if topic not in self._readable}
             check_readable(self._connected(), new, self._options.tag, self._options.sql)
             self._readable.update(new)
@@ -126,13 +127,16 @@ class OffsetsStreamReader(TriggeredReader[OffsetsOptions]):
         """Commits the offsets of the group, if latestOffset has not done so already."""
         self._commit(Ranges.from_json(end))
 
-    def _ends(self, begun: bool = True) -> Ends:
+    def _topics(self) -> list[str]:
+        return topics_of(self._connected(), self._options.wanted)
+
+    def _ends(self, topics: Iterable[str], begun: bool = True) -> Ends:
         """The ends of the topics. Without failOnDataLoss, named ones may be gone once the query has begun.
 
         Those of a pattern may be gone since it was looked up: what that means is `_positions`' to say.
         """
         client, found, wanted = self._connected(), Ends(), self._options.wanted
-        for topic in topics_of(client, wanted):
+        for topic in topics:
             try:
                 found |= ends_of(client, [topic])
             except popmq.errors.TopicNotFound:

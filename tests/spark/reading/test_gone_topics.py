@@ -160,6 +160,29 @@ def test_an_idle_query_over_many_topics_asks_less_often(
     assert 1_000 < asked <= 2_100
 
 
+@pytest.mark.parametrize("mode", ["lease", "offsets"])
+def test_an_idle_query_by_pattern_lists_the_topics_once_in_each_trigger(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    broker.client.topics.create("bills")
+    query = broker.query(mode=mode, topicPattern="orders|bills", longPollTimeout="500ms")
+    del query.options["topic"]
+    now = [0.0]
+    query.clock = lambda: now[0]
+    query.start().sleep = lambda seconds: now.append(now.pop() + seconds)
+    kind, listed = type(broker.client.topics), 0
+    original = kind.list
+
+    def counted(*given: Any, **named: Any) -> Any:
+        nonlocal listed
+        listed += 1
+        return original(*given, **named)
+
+    monkeypatch.setattr(kind, "list", counted)
+    assert not query.trigger()
+    assert (listed, now[0] >= 0.5) == (1, True)
+
+
 # ── Another topic of the same name, longer than what was read ────────────────────────────────────────────────────────
 
 
