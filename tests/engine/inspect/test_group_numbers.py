@@ -12,6 +12,7 @@ from popmq_server.contract import commands as ask
 from popmq_server.contract.commands import queries
 from popmq_server.embedded.loop.broker import EmbeddedEngine
 from popmq_server.embedded.rules.pulling import offsets
+from popmq_server.embedded.rules.topics import backlog
 from popmq_server.embedded.state import events
 from popmq_server.embedded.state.events import Event
 from popmq_server.monitoring.metrics import Metrics
@@ -154,6 +155,23 @@ def test_bytes_behind_are_the_mean_size_times_what_is_not_popped(rig: Rig) -> No
     assert sum(row.bytes_behind for row in rows(rig)) == size // 2
     rig.pop(4)
     assert rig.numbers().bytes_behind == 0
+
+
+def test_the_offsets_of_all_queues_take_one_count_of_the_messages_of_their_topic(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.pair(queues=8)
+    rig.send("a")
+    counted, original = 0, backlog.stored
+
+    def stored(*given: Any) -> int:
+        nonlocal counted
+        counted += 1
+        return original(*given)
+
+    monkeypatch.setattr(backlog, "stored", stored)
+    assert len(rows(rig)) == 8
+    assert counted == 1
 
 
 @pytest.mark.slow

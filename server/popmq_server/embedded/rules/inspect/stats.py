@@ -22,7 +22,7 @@ from popmq_server.embedded.rules.lite import lite_topics
 from popmq_server.embedded.rules.operate import idle_subscriptions
 from popmq_server.embedded.rules.pulling.offsets import retry_topic
 from popmq_server.embedded.rules.topics import readers, registry
-from popmq_server.embedded.rules.topics.backlog import bytes_of, ready, stored
+from popmq_server.embedded.rules.topics.backlog import ready, sizing, stored
 from popmq_server.embedded.rules.topics.log import Log, entries, located
 from popmq_server.embedded.state.leases import oldest_chunk
 from popmq_server.embedded.state.state import State
@@ -112,7 +112,7 @@ def _group_numbers(tx: Tx, group: Group, topic: Topic) -> GroupNumbers:
         delayed=state.topic_stat.get(topic.topic_id, TopicStat()).delayed,
         read_ms=read_ms or subscription.idle_ms,
         expires_ms=idle_subscriptions.expires_ms(group, subscription, read_ms),
-        bytes_behind=bytes_of(state, topic, ready(state, group.group_id, topic)),
+        bytes_behind=sizing(state, topic)(ready(state, group.group_id, topic)),
         dead_blocked=state.dead_blocked_count.get(where, 0),
         **fair_numbers.of(tx, group, topic),
     )

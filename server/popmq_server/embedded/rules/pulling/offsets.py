@@ -187,6 +187,7 @@ def query(tx: Tx, command: QueryOffsets | NextOffsets) -> Rows[OffsetsOfQueue]:
     groups, found = tx.state.topic_groups.get(topic.topic_id, ()), list[OffsetsOfQueue]()
     stop = int((isinstance(command, NextOffsets) and command.after) or len(groups))
     start = max(0, stop - max(1, POSITIONS_MAX // topic.queues))
+    bytes_of = backlog.sizing(tx.state, topic)
     for queue in range(topic.queues):
         least, most = ends(tx, topic, queue)
         committed = tx.state.poff.get((*where, queue), least) if where in tx.state.stat else -1
@@ -196,7 +197,7 @@ def query(tx: Tx, command: QueryOffsets | NextOffsets) -> Rows[OffsetsOfQueue]:
         numbers = (
             least_committed(tx, topic, queue, groups[start:stop]),
             read_ms(tx, where, queue),
-            backlog.bytes_of(tx.state, topic, most - max(committed, least)) if committed >= 0 or group is None else 0,
+            bytes_of(most - max(committed, least)) if committed >= 0 or group is None else 0,
         )
         found.append(OffsetsOfQueue(queue, least, most, committed, since, *numbers, topic.created_ms))
     return Rows(found, str(start) if start else "")

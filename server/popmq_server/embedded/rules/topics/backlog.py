@@ -4,6 +4,7 @@ See docs/decisions/0012-counts-as-differences.md.
 """
 
 import itertools
+from collections.abc import Callable
 
 from popmq_server.embedded.state.state import State
 from popmq_server.values.ids import GroupId, TopicId
@@ -25,13 +26,14 @@ def ready(state: State, group_id: GroupId, topic: Topic) -> int:
     return state.total.get(topic.topic_id, 0) - state.passed.get((group_id, topic.topic_id), 0)
 
 
-def bytes_of(state: State, topic: Topic, messages: int) -> int:
-    """Estimates the bytes of `messages` messages from the topic's mean size; at most all bytes of the topic.
+def sizing(state: State, topic: Topic) -> Callable[[int], int]:
+    """Estimates the bytes of some messages from the topic's mean size; at most all bytes of the topic.
 
-    An exact number would need a walk over the backlog, or a second sum in each entry of the queue.
+    An exact number would need a walk over the backlog, or a second sum in each entry of the queue. All queues are
+    looked at here, once: not for each estimate.
     """
     held, size = stored(state, topic), state.topic_stat.get(topic.topic_id, TopicStat()).bytes
-    return min(size, round(messages * size / held)) if held > 0 else 0
+    return lambda messages: min(size, round(messages * size / held)) if held > 0 else 0
 
 
 def stored(state: State, topic: Topic) -> int:
