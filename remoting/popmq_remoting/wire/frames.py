@@ -15,8 +15,10 @@ from popmq_remoting.errors import BadFormat
 from popmq_remoting.wire import header
 from popmq_remoting.wire.command import Command, Fields
 
-#: A whole frame with its first four bytes: what brokers accept, and at most send.
+#: A whole frame with its first four bytes: what brokers accept.
 FRAME_BYTES_MAX = 16 << 20
+#: What they send may be larger: the 32 messages of a pop, or 64 of a look-up, each of 4 MiB and its properties.
+ANSWER_BYTES_MAX = 260 << 20
 
 _LENGTHS = struct.Struct(">II")
 #: How other protocols begin: what stands at an address that was named by mistake.
@@ -60,7 +62,7 @@ class CommandReader:
             while len(self._rest) - at >= _LENGTHS.size:
                 total, word = _LENGTHS.unpack_from(self._rest, at)
                 head = word & _HEADER_BYTES_MAX
-                if total + 4 > FRAME_BYTES_MAX or not 0 < head <= total - 4:
+                if total + 4 > ANSWER_BYTES_MAX or not 0 < head <= total - 4:
                     stranger = _stranger(bytes(self._rest[at : at + 16]))
                     raise BadFormat(stranger or f"a frame of {total} bytes with a header of {head}")
                 end = at + 4 + total
@@ -68,8 +70,8 @@ class CommandReader:
                     return
                 begin, at = at, end
                 yield self._command(word >> 24, begin + 8, begin + 8 + head, end)
-            if int.from_bytes(self._rest[at : at + 4], "big") + 4 > FRAME_BYTES_MAX:
-                raise BadFormat(_stranger(bytes(self._rest[at:])) or "a frame of more than 16 MiB begins")
+            if int.from_bytes(self._rest[at : at + 4], "big") + 4 > ANSWER_BYTES_MAX:
+                raise BadFormat(_stranger(bytes(self._rest[at:])) or "a frame of more than 260 MiB begins")
         finally:
             del self._rest[:at]
 

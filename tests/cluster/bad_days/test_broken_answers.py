@@ -25,7 +25,7 @@ CALL_S = 10.5
 BROKEN = {
     "garbage": Fault(Kind.GARBAGE),
     "half a frame": Fault(Kind.CUT, size=11),
-    "a frame of 17 MiB": Fault(Kind.HUGE),
+    "a frame of 261 MiB": Fault(Kind.HUGE),
     "the opaque of another request": Fault(Kind.WRONG_OPAQUE),
     "nothing": Fault(Kind.SILENT),
     "headers without fields": Fault(Kind.EMPTY_HEADER),

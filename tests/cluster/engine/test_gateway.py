@@ -1,6 +1,7 @@
 """Sends, pops and acks through a gateway, over the brokers of tests/remoting/fake."""
 
 import asyncio
+import itertools
 from unittest.mock import patch
 
 import pytest
@@ -196,6 +197,30 @@ async def test_a_message_of_another_program_with_properties_that_are_no_numbers_
         results = await engine.execute(do.ChangeInvisibleTime(GROUP, (do.Change(handle, "reject"),)))
         assert results == [do.Changed(0, dead_lettered=True)]
         assert len(log.topics["%DLQ%shop%bill"].queues[0]) == 1
+
+
+@jumping
+async def test_large_messages_are_asked_for_in_the_number_that_fits_and_what_is_far_too_much_is_given_back() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        fake.brokers["a"].binary = True  # in which it writes frames of any size, as brokers do
+        for number in range(5):
+            await send(engine, pb.Message(message_id=str(number), body=bytes([number]) * ((4 << 20) - 200)))
+
+        def asked() -> list[str]:
+            requests = fake.brokers["a"].requests
+            return [each.fields["maxMsgNums"] for each in requests if each.code == RequestCode.POP_MESSAGE]
+
+        found = []
+        for _ in range(5):
+            popped = await pop(engine, max_bytes=9 << 20)
+            await engine.execute(do.Ack(GROUP, handles(popped)))
+            found.append([body[0] for body in bodies(popped)])
+            await passed(2.0)
+        assert asked()[:2] == ["32", "2"]
+        assert sorted(itertools.chain(*found)) == [0, 1, 2, 3, 4]
+        assert (len(found[0]), max(map(len, found))) == (2, 3)
+        assert fake.brokers["a"].connections == 1, "a large answer ends no connection"
 
 
 @jumping

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from popmq_remoting.errors import BadFormat, BrokerRefused
 from popmq_remoting.wire import frames
 from popmq_remoting.wire.command import Command, Response, request
-from popmq_remoting.wire.frames import FRAME_BYTES_MAX, CommandReader
+from popmq_remoting.wire.frames import ANSWER_BYTES_MAX, FRAME_BYTES_MAX, CommandReader
 from tests.remoting.writers import binary_header, frame
 
 shorts, ints = st.integers(-(1 << 15), (1 << 15) - 1), st.integers(-(1 << 31), (1 << 31) - 1)
@@ -92,7 +92,7 @@ def test_commands_before_the_damage_are_handed_over() -> None:
 
 @pytest.mark.parametrize(
     ("total", "header"),
-    [(17 << 20, 10), (FRAME_BYTES_MAX - 3, 10), (3, 0), (10, 7), (0xFFFFFFFF, 1)],
+    [(261 << 20, 10), (ANSWER_BYTES_MAX - 3, 10), (3, 0), (10, 7), (0xFFFFFFFF, 1)],
 )
 def test_a_frame_that_is_too_large_or_shorter_than_its_header_is_refused_at_its_first_bytes(
     total: int, header: int

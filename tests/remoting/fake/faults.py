@@ -24,7 +24,7 @@ class Kind(Enum):
     DROPPED = auto()
     #: Not done; bytes that are no frame.
     GARBAGE = auto()
-    #: Not done; the beginning of a frame of 17 MiB.
+    #: Not done; the beginning of a frame of 261 MiB.
     HUGE = auto()
     #: Not done; another answer.
     ANSWER = auto()

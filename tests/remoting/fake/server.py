@@ -157,7 +157,7 @@ class FakeServer:
             case Kind.GARBAGE:
                 client.writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
             case Kind.HUGE:
-                client.writer.write((17 << 20).to_bytes(4, "big") + bytes(100))
+                client.writer.write((261 << 20).to_bytes(4, "big") + bytes(100))
             case Kind.ANSWER:
                 client.writer.write(self._raw(command, fault.answer))
             case _:

@@ -12,6 +12,7 @@ A lease that nobody will use ends at once: of a caller who has gone, and of a po
 
 import asyncio
 import functools
+import itertools
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,7 +37,7 @@ from popmq_server.cluster.popping.waits import LineKey, Waits
 from popmq_server.cluster.refusals import Asked, lacks_group, refusal
 from popmq_server.cluster.shared import Shared
 from popmq_server.cluster.signed.handles import SignedDelivery
-from popmq_server.contract.commands import Pop, Popped, PoppedRow
+from popmq_server.contract.commands import Pop, Popped, PoppedRow, bytes_of
 from popmq_server.contract.deadline import remaining_s
 from popmq_server.errors import Refused
 from popmq_server.values import fields, permission
@@ -104,6 +105,8 @@ class Pops:
         self._at_brokers = BrokerPops(shared)
         self._loop = asyncio.get_running_loop()
         self._turn = 0
+        #: The mean size of the messages that were popped last, by topic: brokers count messages, not their bytes.
+        self._sizes: dict[str, int] = {}
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         """Raises Refused."""
@@ -205,8 +208,9 @@ class Pops:
         """How many more messages the pop may take, by what those that it has weigh."""
         command = wanted.command
         if not found.rows:
-            return command.max_messages
-        size = sum([len(row[0]) for row in found.rows])
+            most = command.max_bytes // max(1, self._sizes.get(wanted.topic.name, 0))
+            return min(command.max_messages, max(1, most))
+        size = bytes_of(found.rows)
         fitting = (command.max_bytes - size) * len(found.rows) // max(1, size)
         return 0 if size >= command.max_bytes else min(command.max_messages - len(found.rows), max(1, fitting))
 
@@ -244,6 +248,9 @@ class Pops:
             outcome = await self._popped(wanted, broker, queue_id, messages_max)
         except Refused as refused:
             return refused
+        if outcome.rows:
+            sizes = [len(each.message.body) for each in outcome.rows]
+            self._sizes[wanted.topic.name] = sum(sizes) // len(sizes)
         try:
             rows, due_ms = await self._delivered(wanted, broker, outcome)
         except (Refused, BadFormat) as error:
@@ -295,11 +302,14 @@ class Pops:
         return rows, due_ms
 
     def _answer(self, wanted: Wanted, found: _Round) -> Popped:
-        if wanted.command.session and found.rows:
-            ids = ((row[5].decode(), fields.text(row[0], fields.MESSAGE_ID)) for row in found.rows)
+        """Gives back what makes the answer far too large: its client might not take it."""
+        popped = Popped(found.rows, self._now_ms(), found.due_ms, sum(found.rest.values()))
+        popped = popped._replace(rows=_fitting(found.rows, wanted.command.max_bytes), type=wanted.topic.settings.type)
+        if more := found.rows[len(popped.rows) :]:
+            self._given_back(wanted.group.name, popped._replace(rows=more))
+        if wanted.command.session and popped.rows:
+            ids = ((row[5].decode(), fields.text(row[0], fields.MESSAGE_ID)) for row in popped.rows)
             self.held.add(wanted.command.client_id, wanted.group.name, ids)
-        rest = sum(found.rest.values())
-        popped = Popped(found.rows, self._now_ms(), found.due_ms, rest, type=wanted.topic.settings.type)
         if (key := key_of(wanted.command)) is not None:
             self.attempts.answered(key, popped)
         return popped
@@ -339,3 +349,11 @@ class Pops:
     async def close(self) -> None:
         """Waits for the pops that are under way."""
         await self._at_brokers.close()
+
+
+def _fitting(rows: list[PoppedRow], bytes_max: int) -> list[PoppedRow]:
+    """All rows, or the first ones that have no more bytes if all have twice as many; at least one."""
+    if bytes_of(rows) <= 2 * bytes_max:
+        return rows
+    sizes = itertools.accumulate(len(row[0]) for row in rows)
+    return rows[: max(1, sum(size <= bytes_max for size in sizes))]
