@@ -1,7 +1,8 @@
 """Calls to brokers and name servers, by all parts of this engine: in time, and refused in the contract's words.
 
     call        one broker, and what its answer says
-    tried       the same, for a caller that goes on after an error: it raises RemotingError
+    as_reader   the same, in the name of the gateways' own group
+    tried       as call, for a caller that goes on after an error: it raises RemotingError
     of_each     several brokers at once, each with its answer or its refusal
     everywhere  a change on all masters, or UNAVAILABLE with those that are left
     written     a change at all name servers, or UNAVAILABLE with those that are left
@@ -15,11 +16,12 @@ from typing import TypeVar
 
 from popmq_remoting import CALLS, Cluster, RemotingError, Request, Response, ResponseCode, Route
 from popmq_remoting.errors import BrokerRefused
-from popmq_remoting.requests import name_server, topics
+from popmq_remoting.requests import groups, name_server, topics
+from popmq_remoting.requests.groups import GroupConfig
 from popmq_server.clock import pause
 from popmq_server.cluster import names
 from popmq_server.cluster.features import Facts, Features
-from popmq_server.cluster.refusals import NAME_SERVERS, Asked, refusal
+from popmq_server.cluster.refusals import NAME_SERVERS, Asked, lacks_group, refusal
 from popmq_server.contract.deadline import remaining_s
 from popmq_server.errors import Refused, topic_not_found, unavailable
 
@@ -91,6 +93,19 @@ class Brokers:
             elif asked.topic:
                 self._doubt(names.broker_topic(asked.topic), asked.broker, error)
             raise
+
+    async def as_reader(
+        self, asked: Asked, request: Request, read: Callable[[Response], T], *, wait_ms: int = 0, purpose: str = CALLS
+    ) -> T:
+        """As `call`, of a request that names the group of readers, which is made at a broker that lacks it."""
+        try:
+            return await self.call(asked, request, read, wait_ms=wait_ms, purpose=purpose)
+        except Refused as refused:
+            if not lacks_group(refused):
+                raise
+        reader = groups.create_group(GroupConfig(names.READER_GROUP))
+        await self.call(Asked(asked.broker), reader, succeeded)
+        return await self.call(asked, request, read, wait_ms=wait_ms, purpose=purpose)
 
     def _doubt(self, topic: str, broker: str, error: RemotingError) -> None:
         if isinstance(error, BrokerRefused):

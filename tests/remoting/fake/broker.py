@@ -243,8 +243,9 @@ class FakeBroker(FakeServer):
         return ok(offset=sum(record.stored_ms < at_ms for record in queue))
 
     def _reset_offset(self, client: Client, request: Request) -> Response:
-        fields = request.fields
-        self.log.offsets[fields["group"], fields["topic"], int(fields["queueId"])] = int(fields["offset"])
+        place = (request.fields["group"], request.fields["topic"], int(request.fields["queueId"]))
+        self.log.offsets[place] = int(request.fields["offset"])
+        self.log.resets.add(place)
         return ok(self._offset_table({}))
 
     # ── Sends ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -345,7 +346,11 @@ class FakeBroker(FakeServer):
         looked_at = queue[offset : offset + min(self.pull_messages, int(fields["maxMsgNums"]))]
         numbers = {"nextBeginOffset": offset + len(looked_at), "minOffset": least, "maxOffset": len(queue)}
         numbers["suggestWhichBrokerId"] = 0
-        if not queue:
+        if (place := (fields["consumerGroup"], topic, queue_id)) in self.log.resets:
+            self.log.resets.remove(place)
+            numbers["nextBeginOffset"] = self.log.offsets[place]
+            code, status = ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET"
+        elif not queue:
             code, status = (
                 ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND,
                 "NO_MESSAGE_IN_QUEUE",

@@ -62,6 +62,8 @@ class Log:
         self.groups: dict[str, dict[str, Any]] = {}
         #: Committed offsets by group, topic and queue.
         self.offsets: dict[tuple[str, str, int], int] = {}
+        #: Resets that the group has not seen: its next pop or pull of the queue takes them.
+        self.resets: set[tuple[str, str, int]] = set()
         #: Where a queue begins, if its first messages were deleted.
         self.least: dict[tuple[str, int], int] = {}
         self.by_place: dict[int, Record] = {}

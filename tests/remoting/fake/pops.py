@@ -131,6 +131,7 @@ class Pops:
     def _take(self, group: str, real: str, index: int, room: int, ordered: bool) -> list[Record]:
         """The next messages of a queue; an ordered one gives none while it holds some."""
         place = (group, real, index)
+        self._log.resets.discard(place)
         queue = self._log.topics[real].queues[index]
         if ordered and any(key[:3] == place for key in self.leases):
             return []

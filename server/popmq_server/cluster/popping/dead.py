@@ -88,12 +88,13 @@ class DeadLetters:
 
 
 async def delivered(brokers: Brokers, delivery: SignedDelivery, group: str) -> StoredMessage | None:
-    """The message of a delivery, read again; None: its queue has it no more. Raises Refused."""
-    handle, known = delivery.handle, names.broker_group(group)
-    asked = pulling.BrokerPull(
-        handle.topic(delivery.topic, known), known, handle.queue_id, handle.queue_offset, messages_max=1
-    )
-    found = await brokers.call(Asked(handle.broker, group=group), pulling.pull(asked), pulling.pulled)
+    """The message of a delivery, read again; None: its queue has it no more. Raises Refused.
+
+    Not in the name of its group: where that was reset, its first read is answered with the new position alone.
+    """
+    handle, topic = delivery.handle, delivery.handle.topic(delivery.topic, names.broker_group(group))
+    asked = pulling.BrokerPull(topic, names.READER_GROUP, handle.queue_id, handle.queue_offset, messages_max=1)
+    found = await brokers.as_reader(Asked(handle.broker), pulling.pull(asked), pulling.pulled)
     for message in found.messages:
         if message.queue_offset == handle.queue_offset:
             return message

@@ -15,18 +15,17 @@ from dataclasses import dataclass, field, replace
 from popmq_remoting import CALLS, ResponseCode
 from popmq_remoting.messages import properties
 from popmq_remoting.messages.stored import StoredMessage
-from popmq_remoting.requests import groups, pulling
-from popmq_remoting.requests.groups import GroupConfig
+from popmq_remoting.requests import pulling
 from popmq_remoting.requests.pulling import BrokerPull, PulledQueue
 from popmq_server.cluster import names
-from popmq_server.cluster.brokers import Brokers, succeeded
+from popmq_server.cluster.brokers import Brokers
 from popmq_server.cluster.catalog.topics import KnownTopic
 from popmq_server.cluster.layout import QueuePlace
 from popmq_server.cluster.messages import own
 from popmq_server.cluster.messages.from_broker import message_bytes
-from popmq_server.cluster.refusals import Asked, lacks_group
+from popmq_server.cluster.refusals import Asked
 from popmq_server.contract.commands import ReadRow
-from popmq_server.errors import Refused, unavailable
+from popmq_server.errors import unavailable
 from popmq_server.values.filters import filter as filters
 from popmq_server.values.filters.filter import Filter
 
@@ -137,14 +136,8 @@ class Reader:
             )
         )
         told = Asked(asked.place.broker, asked.topic.name, asked.group, "filter")
-        try:
-            return await self._brokers.call(told, request, pulling.pulled, wait_ms=wait_ms, purpose=purpose)
-        except Refused as refused:
-            if asked.group or not lacks_group(refused):
-                raise
-        reader = groups.create_group(GroupConfig(names.READER_GROUP))
-        await self._brokers.call(Asked(asked.place.broker), reader, succeeded)
-        return await self._brokers.call(told, request, pulling.pulled, wait_ms=wait_ms, purpose=purpose)
+        calling = self._brokers.call if asked.group else self._brokers.as_reader
+        return await calling(told, request, pulling.pulled, wait_ms=wait_ms, purpose=purpose)
 
     async def some(
         self, topic: KnownTopic, place: QueuePlace, offset: int, messages_max: int = 32

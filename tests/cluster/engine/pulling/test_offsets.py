@@ -7,7 +7,7 @@ from popmq_remoting.codes import RequestCode
 from popmq_server.cluster.engine import ClusterEngine
 from popmq_server.contract import commands as do
 from popmq_server.values.records import Subscription
-from tests.cluster.gateway import GROUP, TOPIC, bodies, created, gateway, pop
+from tests.cluster.gateway import GROUP, TOPIC, bodies, created, gateway, handles, pop
 from tests.cluster.pulling import code, filled, pull, pulling
 from tests.remoting.fake.broker import loop_ms
 from tests.remoting.fake.cluster import FakeCluster
@@ -240,3 +240,18 @@ async def test_a_bounded_wait_counts_no_messages_beyond_its_bound() -> None:
         assert (await engine.wait_available(asked, 1, 0)).ready == 2
         assert await code(engine.wait_available(do.Available("no.topic", GROUP), 1, 0)) == ("TOPIC_NOT_FOUND", "topic")
         assert await code(engine.wait_available(do.Available(TOPIC, "nobody"), 1, 0)) == ("GROUP_NOT_FOUND", "group")
+
+
+@jumping
+async def test_a_message_that_is_rejected_after_a_reset_is_a_dead_letter_and_the_reset_is_left_to_the_next_pop() -> (
+    None
+):
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        filled(fake, "a", 0, b"0", b"1")
+        held = handles(await pop(engine))
+        await engine.execute(do.ResetOffsets(TOPIC, GROUP, to=("EARLIEST", 0)))
+        (result,) = await engine.execute(do.ChangeInvisibleTime(GROUP, (do.Change(held[1], "reject"),)))
+        assert result == do.Changed(0, dead_lettered=True)
+        assert fake.brokers["a"].log.resets == {("shop%bill", "shop%orders", queue) for queue in (0, 1)}
+        assert bodies(await pop(engine)) == [b"0", b"1"]
