@@ -338,3 +338,19 @@ async def test_a_call_that_is_told_of_messages_in_the_turn_in_which_its_time_is_
         until_s = loop.time() + 2.0
         loop.call_at(until_s, waits.looked, key, 0, 1)  # before the timer of the call
         assert await waits.wait([key], until_s) == key
+
+
+@jumping
+async def test_messages_that_are_given_back_are_not_made_dead_letters_beside() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+        log = fake.brokers["a"].log
+        log.append("shop%orders", 0, b"used up", "UNIQ_KEY\x011\x02", reconsume_times=17)
+        log.append("shop%orders", 1, b"good", "UNIQ_KEY\x012\x02")
+        fake.name_servers[0].faults.add(answering(ResponseCode.SYSTEM_ERROR), RequestCode.GET_KV_CONFIG)
+        with pytest.raises(Refused, match="no name server says what the layout"):
+            await pop(engine)
+        await passed(10.0)
+        assert bodies(await pop(engine)) == [b"good"]
+        await passed(10.0)
+        assert len(log.topics["%DLQ%shop%bill"].queues[0]) == 1

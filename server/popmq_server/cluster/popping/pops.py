@@ -279,8 +279,11 @@ class Pops:
 
     async def _delivered(self, wanted: Wanted, broker: str, outcome: PopOutcome) -> tuple[list[PoppedRow], int]:
         """The rows of a pop, and when their lease ends by our clock."""
-        rows, due_ms, numbers = list[PoppedRow](), 0, dict[int, int]()
+        rows, due_ms = list[PoppedRow](), 0
         ahead_ms = self._brokers.cluster.clock(broker).ahead_ms
+        # Before anything is acked, since a refusal gives all of them back.
+        queues = {each.handle.queue_id for each in outcome.rows if each.handle.kind == NORMAL}
+        numbers = {queue_id: await self._layouts.number(wanted.topic, broker, queue_id) for queue_id in queues}
         for each in outcome.rows:
             delivery = SignedDelivery(wanted.topic.broker_name, each.handle, each.attempt)
             data = message_bytes(each.message, each.properties)
@@ -293,10 +296,7 @@ class Pops:
                 self._background.start("a dead letter", self._bury(delivery, wanted, each))
             else:
                 due_ms = due_ms or each.handle.lapses_ms - ahead_ms
-                queue = numbers.get(each.handle.queue_id) if each.handle.kind == NORMAL else 0
-                if queue is None:
-                    queue = await self._layouts.number(wanted.topic, broker, each.handle.queue_id)
-                    numbers[each.handle.queue_id] = queue
+                queue = numbers[each.handle.queue_id] if each.handle.kind == NORMAL else 0
                 signed = self._handles.write(delivery, wanted.group.name) if wanted.command.handles else b""
                 rows.append((data, each.message.stored_ms, queue, each.handle.queue_offset, each.attempt, signed))
         return rows, due_ms
