@@ -341,6 +341,34 @@ async def test_a_call_that_is_told_of_messages_in_the_turn_in_which_its_time_is_
 
 
 @jumping
+async def test_a_repeat_that_waits_beside_its_first_try_goes_on_when_that_one_has_gone() -> None:
+    """The client has connected again, and only now its first connection is known to be lost."""
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        created(fake)
+
+        def tried() -> asyncio.Future[do.Popped]:
+            asked = pop(engine, 20_000, client_id="c", attempt_id="try-1", release_if_gone=True)
+            return asyncio.ensure_future(asked)
+
+        first, repeat = tried(), tried()
+        await passed(1.0)
+        first.cancel()
+        await passed(1.0)
+        await send(engine, message(1))
+        assert bodies(await repeat) == [b"1"]
+        await passed(10.0)
+        assert (await pop(engine)).rows == [], "its lease goes on"
+        third, fourth = tried(), tried()
+        await passed(1.0)
+        third.cancel()
+        fourth.cancel()
+        await passed(1.0)
+        assert engine.parked() == 0
+        await send(engine, message(2))
+        assert bodies(await pop(engine)) == [b"2"]
+
+
+@jumping
 async def test_messages_that_are_given_back_are_not_made_dead_letters_beside() -> None:
     async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
         created(fake)

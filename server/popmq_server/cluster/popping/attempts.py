@@ -57,9 +57,8 @@ class Attempts(Recent[Key, Popped]):
         answer = self._answers.get(key)
         return task if answer is not None and answer.popped.due_ms > self._now_ms() else None
 
-    async def replay(self, task: "asyncio.Task[Popped]") -> Popped:
-        """What is left of its answer, for a repeat. Raises Refused."""
-        popped = await asyncio.shield(task)
+    def left(self, popped: Popped) -> Popped:
+        """What is left of an answer, for a repeat."""
         return popped._replace(rows=[row for row in popped.rows if row[5] in self._key_of], replay=True)
 
     def answered(self, key: Key, popped: Popped) -> None:

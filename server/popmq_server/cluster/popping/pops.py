@@ -28,7 +28,7 @@ from popmq_server.cluster.catalog.topics import KnownTopic
 from popmq_server.cluster.layout import QueuePlace
 from popmq_server.cluster.messages import own
 from popmq_server.cluster.messages.from_broker import message_bytes
-from popmq_server.cluster.popping.attempts import Attempts, key_of
+from popmq_server.cluster.popping.attempts import Attempts, Key, key_of
 from popmq_server.cluster.popping.broker_pops import BrokerPops, PopKey
 from popmq_server.cluster.popping.dead import USED_UP, DeadLetters
 from popmq_server.cluster.popping.sessions import Held
@@ -84,9 +84,10 @@ class _Part(NamedTuple):
 
 
 @dataclass
-class _Caller:
-    """Whether the caller of a pop has gone, and whether the pop is at its wait, where it can be ended."""
+class _Callers:
+    """How many wait for a pop, whether all have gone, and whether the pop is at its wait, where it can be ended."""
 
+    count: int = 0
     gone: bool = False
     waits: bool = False
 
@@ -107,29 +108,43 @@ class Pops:
         self._turn = 0
         #: The mean size of the messages that were popped last, by topic: brokers count messages, not their bytes.
         self._sizes: dict[str, int] = {}
+        #: Of pops that are under way.
+        self._callers: dict[asyncio.Task[Popped], _Callers] = {}
 
     async def pop(self, command: Pop, wait_ms: int) -> Popped:
         """Raises Refused."""
         key = key_of(command)
-        if key is not None and (known := self.attempts.known(key)) is not None:
-            return await self.attempts.replay(known)
-        caller = _Caller()
-        task = self._loop.create_task(self._pop(command, wait_ms, caller))
-        if key is not None:
-            self.attempts.keep(key, task)
+        task = self.attempts.known(key) if key is not None else None
+        is_repeat = task is not None
+        if task is None:
+            callers = _Callers()
+            task = self._loop.create_task(self._pop(command, wait_ms, callers))
+            self._callers[task] = callers
+            task.add_done_callback(self._callers.pop)
+            if key is not None:
+                self.attempts.keep(key, task)
+        popped = await self._waited_for(task, command, key)
+        return self.attempts.left(popped) if is_repeat else popped
+
+    async def _waited_for(self, task: "asyncio.Task[Popped]", command: Pop, key: Key | None) -> Popped:
+        """The answer of a pop that is under way, maybe for other callers too, or has ended."""
+        callers = self._callers.get(task) or _Callers()
+        callers.count += 1
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if key is None or command.release_if_gone:
-                caller.gone = True
+            if callers.count == 1 and (key is None or command.release_if_gone):
+                callers.gone = True
                 if key is not None:  # its messages are given back: a repeat gets others
                     self.attempts.forget(key)
                 task.add_done_callback(functools.partial(self._unheard, command.group))
-                if caller.waits:
+                if callers.waits:
                     task.cancel()
             raise
+        finally:
+            callers.count -= 1
 
-    async def _pop(self, command: Pop, wait_ms: int, caller: "_Caller") -> Popped:
+    async def _pop(self, command: Pop, wait_ms: int, callers: _Callers) -> Popped:
         wanted = await self._wanted(command)
         until_s = self._wait_until_s(wait_ms)
         places = await self._places(wanted, await self._topics.route(command.topic))
@@ -140,11 +155,11 @@ class Pops:
             found = await self._round(wanted, places if told is None else {told.broker: places[told.broker]})
             if told is not None:
                 self.waits.looked(told, len(found.rows), found.rest.get(told.broker, 0))
-            if found.rows or caller.gone or self._loop.time() >= until_s:
+            if found.rows or callers.gone or self._loop.time() >= until_s:
                 return self._answer(wanted, found)
-            caller.waits = True
+            callers.waits = True
             told = await self.waits.wait(keys, until_s)
-            caller.waits = False
+            callers.waits = False
             if told is None:
                 return self._answer(wanted, found)
 
