@@ -118,6 +118,18 @@ async def test_an_end_whose_answer_was_lost_is_done_once_when_it_is_repeated() -
 
 
 @jumping
+async def test_a_commit_whose_answer_was_lost_may_be_repeated_at_once_before_the_broker_can_find_the_message() -> None:
+    async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
+        transactional(fake)
+        (text,) = await begun(engine)
+        fake.brokers["a"].index_lag_ms = 7
+        fake.brokers["a"].faults.add(Fault(Kind.CUT), RequestCode.END_TRANSACTION)
+        assert codes(await ended(engine, text)) == ["UNAVAILABLE"]
+        assert codes(await ended(engine, text)) == [""]
+        assert bodies(await pop(engine)) == [b"1"]
+
+
+@jumping
 async def test_nothing_is_committed_while_its_broker_cannot_say_whether_it_was() -> None:
     async with FakeCluster(("a",)) as fake, gateway(fake) as engine:
         transactional(fake)
