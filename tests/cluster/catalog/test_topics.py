@@ -1,5 +1,6 @@
 """Topics that are created, changed and deleted through a gateway, over the brokers of tests/remoting/fake."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from popmq_server.contract.operations import A, Command
 from popmq_server.errors import Refused
 from tests.cluster.gateway import GROUP, TOPIC, bodies, created, gateway, pop, send
 from tests.remoting.fake.cluster import FakeCluster
-from tests.remoting.fake.faults import answering
+from tests.remoting.fake.faults import Fault, Kind, answering
 from tests.remoting.jumping import jumping, passed
 
 NEW = do.CreateTopic(TOPIC, 4, False, None)
@@ -124,6 +125,23 @@ async def test_more_queues_go_where_there_are_the_fewest_and_have_the_next_numbe
         changed = await engine.execute(do.UpdateTopic(TOPIC, 6, None))
         assert (changed.queues, queues(fake), kept(fake)) == (6, {"a": 3, "b": 3}, "a:2;b:1;a:1;b:2")
         assert (await refused(engine, do.UpdateTopic(TOPIC, 5, None))).code == "INVALID_FIELD"
+
+
+@jumping
+async def test_a_gateway_that_meets_a_new_queue_before_all_are_added_gives_it_the_number_that_it_keeps() -> None:
+    async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine, gateway(fake) as other:
+        await engine.execute(NEW)
+        topic = await other.shared.topics.get(TOPIC)
+        fake.brokers["a"].faults.add(Fault(Kind.SLOW, seconds=0.5), RequestCode.UPDATE_AND_CREATE_TOPIC)
+        registers, fake.brokers["a"].registers = fake.brokers["a"].registers, lambda: None
+        adding = asyncio.ensure_future(engine.execute(do.UpdateTopic(TOPIC, 6, None)))
+        await passed(0.2)
+        await other.shared.brokers.route_anew(TOPIC)
+        number = await other.shared.layouts.number(topic, "b", 2)
+        registers()
+        await adding
+        assert kept(fake) == "a:2;b:2;a:1;b:1"
+        assert await engine.shared.layouts.number(topic, "b", 2) == number == 5
 
 
 @jumping

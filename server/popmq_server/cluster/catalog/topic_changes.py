@@ -1,7 +1,7 @@
 """Topics: create, change, delete. Each is a change at several brokers, and repeating it does what is left.
 
     create   settings at all masters (351) ─▶ the layout at the name servers ─▶ 17 where the layout has queues
-    update   settings at all masters (351) ─▶ 17 where something changes ─▶ the layout, with more queues
+    update   settings at all masters (351) ─▶ the layout, with more queues ─▶ 17 where something changes
     delete   215 at all masters ─▶ 216 and the layout at the name servers
 
 A layout that is written says how a topic was meant, so a creation that was interrupted is finished the same way later,
@@ -149,12 +149,12 @@ class TopicChanges:
             for broker, config in wanted.items()
             if config != configs.get(broker)
         }
-        if changes:
-            await self._configured(topic, changes)
         whole_layout = planned.appended(counts)
-        if len(whole_layout) > len(planned):
+        if len(whole_layout) > len(planned):  # first, or another gateway numbers the queues as it meets them
             await self._layouts.write(topic, whole_layout)
             self._topics.changed(topic.name)
+        if changes:
+            await self._configured(topic, changes)
         settings = topic.settings._replace(queues=len(whole_layout))
         return settings._replace(permission=str(permission)) if permission else settings
 
