@@ -201,5 +201,5 @@ def parquet_rows(file: IO[bytes]) -> Iterator[Row]:
             for batch in read.iter_batches(_at_once(read.metadata.row_group(index)), row_groups=[index]):
                 for row in batch.to_pylist():
                     yield row | {"properties": dict(row.get("properties") or ())}
-    except arrow.ArrowException as error:
-        raise BadRow(f"this is not a Parquet file: {error}") from None
+    except (arrow.ArrowException, OSError, ValueError, TypeError) as error:  # OSError: a page is damaged
+        raise BadRow(f"this is not a Parquet file, or not one of messages: {error}") from None

@@ -244,9 +244,17 @@ def test_an_export_to_parquet_without_pyarrow_says_what_to_install(
 
 
 @pytest.mark.whole
-def test_a_file_that_is_no_parquet_is_a_sentence(run: Cli, topics: popmq.Client, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["text", "a page", "properties"])
+def test_a_file_that_is_no_parquet_is_a_sentence(run: Cli, topics: popmq.Client, tmp_path: Path, damage: str) -> None:
     path = tmp_path / "file.parquet"
-    path.write_bytes(b"no parquet at all, but long enough")
+    if damage == "text":
+        path.write_bytes(b"no parquet at all, but long enough")
+    else:
+        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(arrow.table({"body": [b"x"], "properties": ["text"]}), path)
+    if damage == "a page":
+        raw = path.read_bytes()
+        path.write_bytes(raw[:4] + bytes(20) + raw[24:])
     done = run("import", "to", str(path))
     assert done.code == 2
     assert "not a Parquet file" in done.err
