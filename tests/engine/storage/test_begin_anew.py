@@ -33,8 +33,10 @@ def test_a_file_left_by_a_power_cut_before_its_first_commit_is_replaced(lost: in
     left = bytearray(created(tmp_path))
     left[lost : lost + 512] = bytes(512)
     for size in (len(left), lost):
-        (tmp_path / DATA_FILE).write_bytes(left[:size])
-        rig = Rig(tmp_path)
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        (folder / DATA_FILE).write_bytes(left[:size])
+        rig = Rig(folder)
         rig.pair()
         rig.send("a")
         assert rig.findings() == []

@@ -134,6 +134,19 @@ def test_a_file_of_somebody_else_stays_as_it_is(rig: Rig) -> None:
     again(rig).core.close()
 
 
+@pytest.mark.parametrize("left", [0, PAGE // 2])
+def test_a_start_on_a_file_that_was_emptied_after_a_stop_makes_no_new_store(rig: Rig, left: int) -> None:
+    """As a backup that is copied to a full disk leaves it."""
+    rig.core.close()
+    data = rig.folder / DATA_FILE
+    data.write_bytes(bytes(left))
+    with pytest.raises(StartError, match=rf"no commit, and had some .* remove {COMMIT_FILE}"):
+        again(rig)
+    assert data.read_bytes() == bytes(left)
+    (rig.folder / COMMIT_FILE).unlink()
+    again(rig).core.close()
+
+
 def test_a_folder_with_the_note_only_takes_a_new_store(rig: Rig) -> None:
     rig.core.close()
     for path in rig.folder.iterdir():

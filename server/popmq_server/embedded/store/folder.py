@@ -241,11 +241,11 @@ def make_ready(folder: pathlib.Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.close(open_own(folder / name, os.O_RDONLY, is_own))
     file = folder / DATA_FILE
+    last_commit.refuse_older(folder, file)
     if file.exists() and _content(file) is Content.TORN:
         aside = name_for_damaged(folder)
         os.rename(file, folder / aside)
         log.warning("%s had no commit yet: it is %s now, and a new one begins", file, aside)
-    last_commit.refuse_older(folder, file)
     file_system.make_in_place(folder / LMDB_LOCK_FILE, file_system.mount_of(folder))
 
 

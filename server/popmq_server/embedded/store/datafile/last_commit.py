@@ -20,13 +20,15 @@ import os
 import pathlib
 
 from popmq_server.embedded.store.datafile.layout import META_END, meta_of
-from popmq_server.embedded.store.datafile.own_files import open_own
+from popmq_server.embedded.store.datafile.own_files import Content, content_of, open_own
 from popmq_server.errors import StartError
 
 COMMIT_FILE = "popmq.commit"
 _BEGIN = b"popmq 1 "
 _DIGEST_BYTES = 16
 _BYTES = len(_BEGIN) + 2 * _DIGEST_BYTES
+#: A data file that LMDB would begin anew, or that a start would put aside.
+_EMPTY = (Content.NEW, Content.TORN)
 
 
 def note(folder: pathlib.Path, handle: int, page_bytes: int) -> None:
@@ -66,12 +68,29 @@ def missing(folder: pathlib.Path, data: pathlib.Path) -> str:
 
 
 def refuse_older(folder: pathlib.Path, data: pathlib.Path) -> None:
-    """Raises StartError if the last commit is missing."""
+    """Raises StartError if the last commit is missing, or all are: LMDB would begin with an empty store."""
+    if _is_emptied(folder, data):
+        raise StartError(
+            f"{data} has no commit, and had some when a broker stopped: start on a backup; if you want an empty store, "
+            f"remove {COMMIT_FILE}"
+        )
     if lost := missing(folder, data):
         raise StartError(
             f"{lost}, which was answered: start on a backup, or without it after `popmq check --repair {folder}`; if "
             f"you put an older copy of the file there yourself, remove {COMMIT_FILE}"
         )
+
+
+def _is_emptied(folder: pathlib.Path, data: pathlib.Path) -> bool:
+    """Whether a broker has stopped on a store that is not in the file any more. Only reads."""
+    with (
+        contextlib.suppress(OSError, StartError),
+        open(open_own(folder / COMMIT_FILE, os.O_RDONLY, is_note), "rb") as note,
+        open(open_own(data, os.O_RDONLY), "rb") as file,
+    ):
+        noted = note.read(_BYTES)
+        return len(noted) == _BYTES and noted.startswith(_BEGIN) and content_of(file.fileno()) in _EMPTY
+    return False
 
 
 def is_note(head: bytes) -> bool:
