@@ -99,7 +99,7 @@ def page(outcomes: Sequence[Outcome], settings: str, seed: int) -> str:
 
 def write(path: Path, outcomes: Sequence[Outcome], settings: str, seed: int) -> None:
     """Writes the page. Raises OSError."""
-    path.write_text(page(outcomes, settings, seed))
+    path.write_text(page(outcomes, settings, seed), "utf-8")  # as the page says of itself
 
 
 def _section(outcome: Outcome) -> str:

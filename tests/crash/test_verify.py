@@ -74,6 +74,15 @@ def test_a_report_says_what_was_found_in_the_words_of_a_user(tmp_path: Path) -> 
     assert any("✗ lost: m1" in line for line in report.lines(bad))
 
 
+def test_a_report_is_utf8_in_each_locale(tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path; from popmq_verify import report; report.write(Path('page.html'), [], chr(8230), 5)"
+    )
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, **ascii_only}, timeout=60, check=True)
+    assert "settings: …" in (tmp_path / "page.html").read_text("utf-8")
+
+
 @pytest.mark.slow
 def test_a_broker_that_does_not_start_is_a_finding(tmp_path: Path) -> None:
     outcome = run(
