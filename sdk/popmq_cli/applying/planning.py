@@ -21,6 +21,7 @@ from popmq_cli.applying.reading import Settings, Wanted, parts_of
 from popmq_cli.readers.group import place_text
 from popmq_cli.shared import rows
 from popmq_cli.shared.output import seconds
+from popmq_cli.shared.signals import held
 
 CREATED, CHANGED, DELETED = "+", "~", "-"
 #: What a schedule in the file has, and how a broker says it.
@@ -159,14 +160,15 @@ def _create_schedule(client: popmq.Client, name: str, made: Settings, paused: bo
 
 
 def _replace_schedule(client: popmq.Client, before: popmq.Schedule, made: Settings, paused: bool) -> None:
-    """Puts the former one back if the new one is refused."""
-    client.schedules.delete(before.name)
-    try:
-        _create_schedule(client, before.name, made, paused)
-    except popmq.PopMQError:
-        former = {field: getattr(before, field) for field in (*_OF_SCHEDULE, "message")}
-        _create_schedule(client, before.name, former, before.paused)
-        raise
+    """Puts the former one back if the new one is refused. Signals wait: in between there is none of them."""
+    with held():
+        client.schedules.delete(before.name)
+        try:
+            _create_schedule(client, before.name, made, paused)
+        except popmq.PopMQError:
+            former = {field: getattr(before, field) for field in (*_OF_SCHEDULE, "message")}
+            _create_schedule(client, before.name, former, before.paused)
+            raise
 
 
 def _made(before: Any, given: Settings) -> Settings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import popmq
 from popmq.testing import Broker
-from popmq_cli.applying import bounds
+from popmq_cli.applying import bounds, planning
 from tests.cli.conftest import Cli
 
 WHOLE = b"""
@@ -228,6 +229,22 @@ schedules: {s: {cron: "@daily", tz: Europe/Berlin, topic: orders, message: {body
     refused = run("apply", "-", stdin=b"schedules: {s: {cron: '@hourly', topic: orders, message: {body: no group}}}")
     assert refused.code == 1
     assert run("apply", "-", stdin=first).err == "nothing to change\n"
+
+
+def test_an_interrupt_leaves_no_schedule_deleted_that_is_to_be_replaced(
+    broker: Broker, run: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = planning._create_schedule
+
+    def interrupted(*given: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        create(*given)
+
+    run("apply", "-", stdin=b"topics: {o: {}}\nschedules: {s: {cron: '@daily', topic: o, message: {body: a}}}")
+    monkeypatch.setattr(planning, "_create_schedule", interrupted)
+    assert run("apply", "-", stdin=b"schedules: {s: {cron: '@hourly', topic: o, message: {body: a}}}").code == 130
+    with broker.client() as client:
+        assert client.schedules.get("s").cron == "@hourly"
 
 
 WRONG = [
