@@ -1,8 +1,10 @@
 """Backup: a copy of a running broker that holds what was answered before it began, and never a half one."""
 
 import asyncio
+import errno
 import hashlib
 import itertools
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,6 +156,17 @@ def test_one_backup_at_a_time(client: popmq.Client, monkeypatch: pytest.MonkeyPa
 
     client.broker.backup(second, rate=FAST)
     assert "another backup is running" in str(refused[0])
+
+
+def test_a_system_without_a_process_for_the_copy_is_busy(client: popmq.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    with monkeypatch.context() as full:
+        full.setattr("subprocess.Popen", refuse)
+        with pytest.raises(errors.Busy, match="no process can be started for the copy"):
+            client.broker.backup(lambda data: None)
+    assert client.broker.backup(lambda data: None, rate=FAST) > 0
 
 
 @pytest.mark.slow

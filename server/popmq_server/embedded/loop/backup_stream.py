@@ -59,7 +59,15 @@ async def backup(
         raise Refused(
             "BUSY", "another backup is running", retry_after_ms=10_000, action="wait until it has ended, or end it"
         )
-    copy = Copy(store)  # starts a process, which takes a millisecond or two
+    try:
+        copy = Copy(store)  # starts a process, which takes a millisecond or two
+    except OSError as error:  # the system has no more processes, memory or files
+        raise Refused(
+            "BUSY",
+            f"no process can be started for the copy: {error.strerror}",
+            retry_after_ms=10_000,
+            action="raise the limits of the broker for processes, memory and files, or end other programs",
+        ) from error
     watch = _Watch(copy)
     try:
         yield Piece(about_bytes=await used_pages() * store.page_bytes)
