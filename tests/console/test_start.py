@@ -109,6 +109,16 @@ def test_a_console_that_a_broker_starts_logs_in_the_format_of_the_broker(form: s
         assert " ERROR popmq.console: port" in line
 
 
+async def test_a_system_without_a_process_for_the_console_harms_no_broker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(console_process, "PROGRAM", ("/nowhere/python",))
+    console = ConsoleProcess()
+    await console.start(lambda _: None)
+    assert "the console cannot be started" in caplog.text
+    await console.stop()
+
+
 async def test_a_console_that_does_not_start_is_an_error_of_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

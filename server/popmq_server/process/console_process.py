@@ -75,7 +75,11 @@ class ConsoleProcess:
     async def start(self, ready: Callable[[str], None]) -> None:
         """Returns at once. Calls `ready` with the line that the console prints when it serves."""
         pipe = asyncio.subprocess.PIPE
-        self._process = await asyncio.create_subprocess_exec(*PROGRAM, *self._given, stdin=pipe, stdout=pipe)
+        try:
+            self._process = await asyncio.create_subprocess_exec(*PROGRAM, *self._given, stdin=pipe, stdout=pipe)
+        except OSError as error:  # no process, or no file, is left
+            log.error("the console cannot be started: %s; the broker goes on without it", error)
+            return
         self._watched = asyncio.ensure_future(self._watch(self._process, ready))
 
     async def _watch(self, process: asyncio.subprocess.Process, ready: Callable[[str], None]) -> None:
