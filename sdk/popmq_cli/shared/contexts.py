@@ -8,10 +8,11 @@ POPMQ_ENDPOINT and the other variables; then the selected context. A selected co
 or variable names an endpoint, so that no secret of one broker is sent to another.
 """
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -54,7 +55,6 @@ class Contexts:
         import tempfile  # only a change needs it
 
         folder = os.path.dirname(self._path)
-        os.makedirs(folder, exist_ok=True, mode=0o700)
         handle, part = tempfile.mkstemp(dir=folder, prefix=".contexts-")  # mode 600
         try:
             with os.fdopen(handle, "w") as file:
@@ -80,12 +80,25 @@ def path() -> str:
 
 
 @contextmanager
-def changed() -> Iterator[Contexts]:
-    """The contexts, stored at the end of the block."""
+def _locked(folder: str) -> Iterator[None]:
+    os.makedirs(folder, exist_ok=True, mode=0o700)
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        contexts = Contexts(path())
-        yield contexts
-        contexts.save()
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def changed() -> Iterator[Contexts]:
+    """The contexts, stored at the end of the block; another change waits for it."""
+    try:
+        with _locked(os.path.dirname(path())):
+            contexts = Contexts(path())
+            yield contexts
+            contexts.save()
     except OSError as error:
         raise click.ClickException(f"{path()} cannot be written: {error.strerror}") from None
 

@@ -1,5 +1,6 @@
 """`popmq context`: brokers by name, what wins over what, and a file that only its owner reads."""
 
+import fcntl
 import json
 import os
 import stat
@@ -10,7 +11,7 @@ import pytest
 
 import popmq.testing
 from popmq.testing import Broker
-from popmq_cli.shared import asking
+from popmq_cli.shared import asking, contexts
 from tests.cli.conftest import Cli
 
 NOWHERE = "127.0.0.1:1"
@@ -92,6 +93,18 @@ def test_the_file_is_its_owners_alone_and_secrets_are_not_shown(run: Cli, home: 
     path.chmod(0o644)
     done = run("topic", "list")
     assert (done.code, f"chmod 600 {path}" in done.err) == (1, True)
+
+
+def test_one_change_waits_for_another_so_that_none_is_lost(home: Path) -> None:
+    with contexts.changed() as one:
+        one.by_name["first"] = {"endpoint": NOWHERE}
+        other = os.open(home / "popmq", os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)
+    with contexts.changed() as two:
+        assert list(two.by_name) == ["first"]
 
 
 def test_a_removed_context_is_no_longer_selected(run: Cli) -> None:
