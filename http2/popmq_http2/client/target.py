@@ -95,7 +95,8 @@ def tls_context(ca: str | None = None) -> ssl.SSLContext:
     """TLS that offers HTTP/2 and checks the server's certificate: against `ca` (PEM), else as the system does."""
     import ssl
 
-    context = ssl.create_default_context(cadata=ca)
+    # Python takes ASCII only, and many files of authorities have names in other letters beside the certificates.
+    context = ssl.create_default_context(cadata=ca and ca.encode("ascii", "ignore").decode())
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # Newer Pythons refuse certificates without fields that gRPC and browsers do not need.
     context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)

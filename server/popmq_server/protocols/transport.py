@@ -179,7 +179,8 @@ def _context(pair: "CertificatePair", client_required: bool, protocols: Sequence
     context.set_alpn_protocols(protocols)
     if pair.client_ca:
         context.verify_mode = ssl.CERT_REQUIRED if client_required else ssl.CERT_OPTIONAL
-        context.load_verify_locations(cadata=pair.client_ca.decode("latin-1"))
+        # Python takes ASCII only: what else the file has is beside the certificates.
+        context.load_verify_locations(cadata=pair.client_ca.decode("ascii", "ignore"))
         # A ticket would be good for as long as its client likes. The sessions of TLS 1.2 that are left: _Listening.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
+import popmq
 from harness.broker_process import BrokerProcess, own_port
 from popmq_proto.v1 import popmq_pb2 as pb
 from popmq_proto.v1 import popmq_pb2_grpc as rpc
@@ -161,6 +162,21 @@ def test_a_client_that_trusts_another_certificate_cannot_connect(broker: Embedde
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("comment", ["# Größe\n", "Főtanúsítvány\n"])
+def test_files_of_authorities_may_have_names_in_any_letters(
+    folder: Path, tmp_path: Path, tls_port: int, comment: str
+) -> None:
+    """As that of certifi has."""
+    pair = made(tmp_path / "given")
+    cert, key = (tmp_path / "given" / name for name in (DEVELOPMENT_CERT, DEVELOPMENT_KEY))
+    (ca := tmp_path / "ca.pem").write_bytes(comment.encode() + pair.chain)
+    with (
+        EmbeddedBroker(folder, sync="none", tls_port=tls_port, tls_cert=cert, tls_key=key, tls_client_ca=ca) as broker,
+        popmq.Client(broker.tls_endpoint, tls_ca=ca) as client,
+    ):
+        assert client.topics.list() == []
+
+
 def test_the_development_certificate_is_made_once_and_is_for_its_owners_eyes(folder: Path, tls_port: int) -> None:
     kept = []
     for _ in range(2):
