@@ -29,6 +29,8 @@ T = TypeVar("T")
 WAIT_S = 20.0
 #: Messages of one Pop, and what a channel without a limit holds.
 BATCH, UNLIMITED = 256, 1_000
+#: Seconds between two looks for exchanges to which other programs have bound the queue of a consumer.
+LOOK_S = 20.0
 #: Seconds until a Pop that failed is tried again; the client itself has tried for longer.
 AGAIN_S = 0.5
 
@@ -69,6 +71,7 @@ class Feed:
     deliver: Callable[[popmq.Delivery], None]
     one_by_one: bool  # `drain_events` returns after each of its messages: who waits for replies counts its calls
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+    looking: "asyncio.Task[None] | None" = None
 
 
 class Reader:
@@ -115,6 +118,16 @@ class Reader:
 
     async def _start(self, feed: Feed) -> None:
         feed.tasks += [asyncio.create_task(self._read(feed, topic)) for topic in feed.topics[len(feed.tasks) :]]
+        feed.looking = feed.looking or asyncio.create_task(self._look(feed))
+
+    async def _look(self, feed: Feed) -> None:
+        """Reads what another program has bound the queue to meanwhile, too."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            with suppress(PopMQError):
+                bound = [each.topic for each in await self._client.groups.subscriptions(feed.group)]
+                feed.topics += [topic for topic in bound if topic not in feed.topics]
+                await self._start(feed)
 
     async def _read(self, feed: Feed, topic: str) -> None:
         while True:
@@ -152,9 +165,10 @@ class Reader:
             self.settle(feed.budget, each[1], give_back)
 
     async def _stop(self, feed: Feed) -> None:
-        for task in feed.tasks:
+        ending = [task for task in (feed.looking, *feed.tasks) if task is not None]
+        for task in ending:
             task.cancel()
-        await asyncio.gather(*feed.tasks, return_exceptions=True)
+        await asyncio.gather(*ending, return_exceptions=True)
 
     # ── Messages ───────────────────────────────────────────────────────────────────────────────────────────────────
 

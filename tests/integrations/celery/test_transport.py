@@ -14,6 +14,7 @@ from kombu.asynchronous import Hub
 import popmq
 from popmq.errors import InvalidField, TryLater
 from popmq.testing import Broker, FakeClock
+from popmq_integrations.celery import reader
 from popmq_integrations.celery.channel import TRANSIENT_S
 from tests.integrations.celery.conftest import Connect
 
@@ -206,6 +207,18 @@ def test_what_another_program_has_bound_to_a_queue_reaches_each_of_its_consumers
     assert consuming.until(2) == ["b.c", "a.b"]
 
 
+def test_an_exchange_to_which_another_program_binds_a_queue_is_read_by_its_consumers_too(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "LOOK_S", 0.01)
+    consuming = Consuming(connect())
+    publish(connect(), "one")
+    assert consuming.until(1) == ["one"]
+    bound = kombu.Queue("jobs", kombu.Exchange("late", type="direct"), routing_key="k")
+    connect().Producer().publish("two", exchange="late", routing_key="k", declare=[bound])
+    assert consuming.until(2) == ["one", "two"]
+
+
 def test_a_queue_gets_what_is_published_after_it_was_bound(connect: Connect) -> None:
     exchange = kombu.Exchange("everybody", type="fanout")
     producer = connect().Producer()
@@ -335,8 +348,8 @@ def test_an_ack_after_the_connection_was_closed_is_a_connection_error(connection
     publish(connection, "job")
     consuming = Consuming(connection, ack=False)
     consuming.until(1)
-    reader = connection.transport.reader
-    reader.close()
+    opened = connection.transport.reader
+    opened.close()
     with pytest.raises(connection.connection_errors, match="closed"):
         consuming.messages[0].ack()
 
