@@ -83,6 +83,7 @@ class Reader:
         self._process = os.getpid()
         self._arrived: deque[tuple[Feed, popmq.Delivery] | Exception] = deque()
         self._requeued: set[asyncio.Task[Any]] = set()  # on their way to the broker
+        self._feeds: set[Feed] = set()
         self.socket, self._bell = socket.socketpair()
         self._bell.setblocking(False)
         self._loop = asyncio.new_event_loop()
@@ -117,6 +118,7 @@ class Reader:
         self._run(self._start, feed)
 
     async def _start(self, feed: Feed) -> None:
+        self._feeds.add(feed)
         feed.tasks += [asyncio.create_task(self._read(feed, topic)) for topic in feed.topics[len(feed.tasks) :]]
         feed.looking = feed.looking or asyncio.create_task(self._look(feed))
 
@@ -165,6 +167,7 @@ class Reader:
             self.settle(feed.budget, each[1], give_back)
 
     async def _stop(self, feed: Feed) -> None:
+        self._feeds.discard(feed)
         ending = [task for task in (feed.looking, *feed.tasks) if task is not None]
         for task in ending:
             task.cancel()
@@ -246,12 +249,20 @@ class Reader:
         atexit.unregister(self.close)
         if self._process != os.getpid() or self._loop.is_closed():
             return
-        self._run(self._client.close)
+        self._run(self._end)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
         self.socket.close()
         self._bell.close()
+
+    async def _end(self) -> None:
+        """At the end of a program that has not closed the connection, its consumers are still there."""
+        for feed in [*self._feeds]:
+            await self._stop(feed)
+            for delivery in [*feed.budget.held]:
+                self._settle(feed.budget, delivery, give_back)
+        await self._client.close()
 
 
 def requeue(delivery: popmq.Delivery) -> None:

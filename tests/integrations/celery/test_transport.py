@@ -1,5 +1,6 @@
 """The transport behind kombu, with a real broker."""
 
+import asyncio
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -352,6 +353,21 @@ def test_an_ack_after_the_connection_was_closed_is_a_connection_error(connection
     opened.close()
     with pytest.raises(connection.connection_errors, match="closed"):
         consuming.messages[0].ack()
+
+
+def test_a_program_that_ends_without_closing_its_connection_gives_back_what_it_holds(
+    connection: kombu.Connection, popmq_broker: Broker
+) -> None:
+    for number in range(2):
+        publish(connection, number)
+    consuming = Consuming(connection, ack=False)
+    consuming.channel.basic_qos(0, 1, False)
+    consuming.until(1)
+    opened = connection.transport.reader
+    opened.close()  # by atexit
+    found = numbers(popmq_broker)
+    assert (found.in_flight, found.ready + found.retry) == (0, 2)
+    assert asyncio.all_tasks(opened._loop) == set()  # of which asyncio would complain
 
 
 def test_acks_may_come_from_any_thread(connection: kombu.Connection, popmq_broker: Broker) -> None:
