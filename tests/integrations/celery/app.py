@@ -1,5 +1,6 @@
 """A small Celery app for tests and measurements: `celery -A tests.integrations.celery.app worker`.
 
+Its tasks are not shared: other tests make apps of their own, and this module is loaded again for each broker.
 POPMQ_CELERY names the broker (popmq://host:port); POPMQ_CELERY_OUT a file that `note` appends to.
 """
 
@@ -30,22 +31,22 @@ def write(line: str) -> None:
         out.write(f"{line}\n")
 
 
-@app.task(name="add")
+@app.task(shared=False, name="add")
 def add(x: int, y: int) -> int:
     return x + y
 
 
-@app.task(name="early", acks_late=False)
+@app.task(shared=False, name="early", acks_late=False)
 def early(number: int) -> int:
     return number
 
 
-@app.task(name="total")
+@app.task(shared=False, name="total")
 def total(numbers: list[int]) -> int:
     return sum(numbers)
 
 
-@app.task(name="note")
+@app.task(shared=False, name="note")
 def note(line: str, seconds: float = 0.0) -> str:
     """Writes when it begins and when it has ended."""
     write(f"begin {line}")
@@ -54,7 +55,7 @@ def note(line: str, seconds: float = 0.0) -> str:
     return line
 
 
-@app.task(name="flaky", bind=True, max_retries=3)
+@app.task(shared=False, name="flaky", bind=True, max_retries=3)
 def flaky(self: Any, line: str) -> int:
     """Succeeds at the third try."""
     write(f"try {line}")
@@ -63,12 +64,12 @@ def flaky(self: Any, line: str) -> int:
     return int(self.request.retries)
 
 
-@app.task(name="send_more")
+@app.task(shared=False, name="send_more")
 def send_more(lines: list[str]) -> list[str]:
     """A task that sends tasks."""
     return [str(note.delay(line).id) for line in lines]
 
 
-@app.task(name="fail")
+@app.task(shared=False, name="fail")
 def fail(text: str) -> None:
     raise ValueError(text)
