@@ -238,3 +238,31 @@ def test_a_heartbeat_that_ends_while_a_consumer_leaves_is_no_error(
     consumer.close()
     client.close()
     assert not under_way
+
+
+@pytest.mark.parametrize("call", ["Heartbeat", "QueryAssignment"])
+@pytest.mark.parametrize("kind_of", ["consume", "pull_consume"])
+async def test_a_consumer_that_is_stopped_while_it_starts_leaves_no_session(
+    wire: LossyWire, lossy: Any, late: threading.Event, call: str, kind_of: str
+) -> None:
+    """Or the broker would assign queues to it, which nobody reads, for two minutes."""
+    done = threading.Event()
+
+    def answered_late(forward: Callable[[], bytes]) -> bytes:
+        answer = forward()
+        done.set()
+        late.wait()
+        return answer
+
+    wire.plan[call] = [answered_late]
+    consumer = getattr(lossy, kind_of)(TOPIC, GROUP)
+    starting = asyncio.ensure_future(consumer.__anext__())
+    await asyncio.to_thread(done.wait)
+    consumer.stop()
+    with pytest.raises(StopAsyncIteration):
+        await starting
+    await eventually(lambda: left(lossy))
+
+
+async def left(client: Any) -> bool:
+    return not await client.sessions.list(GROUP)

@@ -10,7 +10,7 @@ once: until then the broker may assign its queues to others.
 import logging
 from collections.abc import Callable
 
-from popmq._async.concurrency import Mutex, Stop
+from popmq._async.concurrency import Mutex, Stop, run_to_end
 from popmq._async.consuming.scheduler import Scheduler
 from popmq._async.transport.wire import Wire
 from popmq._calls import pop_calls
@@ -73,6 +73,17 @@ class Heartbeats:
 
     async def join(self, group: str, reader: Reader, stop: Stop) -> None:
         """Opens the session, or adds a topic to it. Raises TopicNotFound, GroupNotFound; Stopped by `stop`."""
+        try:
+            await self._join(group, reader, stop)
+        except PopMQError:
+            raise
+        except BaseException:  # stopped or cancelled: the broker may have opened it
+            if not self._wire.away():
+                await run_to_end(self.leave, group, reader)
+            raise
+        self._scheduler.wake()
+
+    async def _join(self, group: str, reader: Reader, stop: Stop) -> None:
         async with self._turn:
             member = self._members.setdefault(group, _Member())
             member.readers.append(reader)
@@ -81,7 +92,6 @@ class Heartbeats:
             except BaseException:
                 self._forget(group, reader)
                 raise
-        self._scheduler.wake()
 
     async def leave(self, group: str, reader: Reader, goodbye: bool = True) -> None:
         """Removes a topic from the session. With the last topic it says goodbye, so that the broker assigns this

@@ -7,7 +7,7 @@ from popmq._async.concurrency import Event, Stop
 from popmq._async.consuming.heartbeats import HEARTBEAT_AGAIN_S, Reader
 from popmq._async.consuming.parts import Parts
 from popmq._calls import pop_calls
-from popmq.errors import PopMQError
+from popmq.errors import PopMQError, TryLater
 
 log = logging.getLogger("popmq.consumer")
 
@@ -30,8 +30,8 @@ class ConsumerSession:
         await self._parts.heartbeats.join(self._group, self._reader, stop)
         try:
             await self._ask(stop)
-        except BaseException:
-            await self._parts.heartbeats.leave(self._group, self._reader, goodbye=False)
+        except BaseException as error:
+            await self._parts.heartbeats.leave(self._group, self._reader, goodbye=not isinstance(error, TryLater))
             raise
 
     async def queues(self) -> Sequence[int] | None:

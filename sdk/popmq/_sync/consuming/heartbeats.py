@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from popmq._calls import pop_calls
 from popmq._consuming.clock import Clock
-from popmq._sync.concurrency import Mutex, Stop
+from popmq._sync.concurrency import Mutex, Stop, run_to_end
 from popmq._sync.consuming.scheduler import Scheduler
 from popmq._sync.transport.wire import Wire
 from popmq._transport.call import Call
@@ -74,6 +74,17 @@ class Heartbeats:
 
     def join(self, group: str, reader: Reader, stop: Stop) -> None:
         """Opens the session, or adds a topic to it. Raises TopicNotFound, GroupNotFound; Stopped by `stop`."""
+        try:
+            self._join(group, reader, stop)
+        except PopMQError:
+            raise
+        except BaseException:  # stopped or cancelled: the broker may have opened it
+            if not self._wire.away():
+                run_to_end(self.leave, group, reader)
+            raise
+        self._scheduler.wake()
+
+    def _join(self, group: str, reader: Reader, stop: Stop) -> None:
         with self._turn:
             member = self._members.setdefault(group, _Member())
             member.readers.append(reader)
@@ -82,7 +93,6 @@ class Heartbeats:
             except BaseException:
                 self._forget(group, reader)
                 raise
-        self._scheduler.wake()
 
     def leave(self, group: str, reader: Reader, goodbye: bool = True) -> None:
         """Removes a topic from the session. With the last topic it says goodbye, so that the broker assigns this

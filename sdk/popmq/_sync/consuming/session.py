@@ -8,7 +8,7 @@ from popmq._calls import pop_calls
 from popmq._sync.concurrency import Event, Stop
 from popmq._sync.consuming.heartbeats import HEARTBEAT_AGAIN_S, Reader
 from popmq._sync.consuming.parts import Parts
-from popmq.errors import PopMQError
+from popmq.errors import PopMQError, TryLater
 
 log = logging.getLogger("popmq.consumer")
 
@@ -31,8 +31,8 @@ class ConsumerSession:
         self._parts.heartbeats.join(self._group, self._reader, stop)
         try:
             self._ask(stop)
-        except BaseException:
-            self._parts.heartbeats.leave(self._group, self._reader, goodbye=False)
+        except BaseException as error:
+            self._parts.heartbeats.leave(self._group, self._reader, goodbye=not isinstance(error, TryLater))
             raise
 
     def queues(self) -> Sequence[int] | None:
