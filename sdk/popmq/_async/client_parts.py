@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from popmq._async.transport.wire import Wire
 from popmq._consuming.clock import Clock
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from popmq._async.consuming.parts import Parts
     from popmq._async.consuming.pull_consumer import AsyncPullConsumer
     from popmq._calls.message_rows import Numbering
+
+T = TypeVar("T")
 
 #: Seconds that the end of a program waits for a broker that does not answer.
 EXIT_S = 1.0
@@ -66,7 +69,7 @@ class ClientParts:
 
     def _stop_consumers(self) -> list[AsyncDeliveryLoop]:
         """Stops all, and returns them."""
-        consumers: list[AsyncDeliveryLoop] = [*self._consumers, *self._pull_consumers]
+        consumers: list[AsyncDeliveryLoop] = [*alive(self._consumers), *alive(self._pull_consumers)]
         for consumer in consumers:
             consumer.stop()
         return consumers
@@ -102,6 +105,13 @@ class ClientParts:
         if "_parts" in made:
             await self._parts.settler.stop()
             await self._parts.scheduler.stop()
+
+
+def alive(consumers: weakref.WeakSet[T]) -> list[T]:
+    """Those that are there, also while other threads make some."""
+    while True:
+        with contextlib.suppress(RuntimeError):  # it has changed during this
+            return list(consumers)
 
 
 class Namespace:

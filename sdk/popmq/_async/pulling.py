@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
+from popmq._async.client_parts import alive
 from popmq._async.transport.wire import Wire
 from popmq._calls.pop_calls import all_or_raise
 from popmq._given.fields import filter_row
@@ -189,7 +190,7 @@ class AsyncPulling:
 
     def _refuse_second(self, topic: str, group: str, queues: Sequence[int]) -> None:
         """To the broker a client is one reader: two consumers of it would get the same queues."""
-        for other in list(self._pull_consumers):
+        for other in alive(self._pull_consumers):
             if (other.topic, other.group) == (topic, group) and not other.stopped() and not queues:
                 raise RuntimeError(
                     f"this client pulls topic {topic!r} for group {group!r}: name queues, or make another client"

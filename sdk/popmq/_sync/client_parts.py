@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from popmq._consuming.clock import Clock
 from popmq._runtime.later import made_once
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from popmq._sync.consuming.delivery_loop import DeliveryLoop
     from popmq._sync.consuming.parts import Parts
     from popmq._sync.consuming.pull_consumer import PullConsumer
+
+T = TypeVar("T")
 
 #: Seconds that the end of a program waits for a broker that does not answer.
 EXIT_S = 1.0
@@ -67,7 +70,7 @@ class ClientParts:
 
     def _stop_consumers(self) -> list[DeliveryLoop]:
         """Stops all, and returns them."""
-        consumers: list[DeliveryLoop] = [*self._consumers, *self._pull_consumers]
+        consumers: list[DeliveryLoop] = [*alive(self._consumers), *alive(self._pull_consumers)]
         for consumer in consumers:
             consumer.stop()
         return consumers
@@ -103,6 +106,13 @@ class ClientParts:
         if "_parts" in made:
             self._parts.settler.stop()
             self._parts.scheduler.stop()
+
+
+def alive(consumers: weakref.WeakSet[T]) -> list[T]:
+    """Those that are there, also while other threads make some."""
+    while True:
+        with contextlib.suppress(RuntimeError):  # it has changed during this
+            return list(consumers)
 
 
 class Namespace:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from popmq._calls.pop_calls import all_or_raise
 from popmq._given.fields import filter_row
 from popmq._runtime.later import Later
+from popmq._sync.client_parts import alive
 from popmq._sync.transport.wire import Wire
 from popmq.config import PULL_MESSAGES
 from popmq.duration import Duration, seconds_of
@@ -190,7 +191,7 @@ class Pulling:
 
     def _refuse_second(self, topic: str, group: str, queues: Sequence[int]) -> None:
         """To the broker a client is one reader: two consumers of it would get the same queues."""
-        for other in list(self._pull_consumers):
+        for other in alive(self._pull_consumers):
             if (other.topic, other.group) == (topic, group) and not other.stopped() and not queues:
                 raise RuntimeError(
                     f"this client pulls topic {topic!r} for group {group!r}: name queues, or make another client"

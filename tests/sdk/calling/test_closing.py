@@ -5,7 +5,8 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from pkgutil import resolve_name
 from typing import Any
 
@@ -223,6 +224,24 @@ def test_a_signal_handler_closes_a_client_while_its_pull_consumer_is_being_close
     assert sum(max(row.committed, 0) for row in sync_client.offsets.query(TOPIC, GROUP)) == 1
     with pytest.raises(errors.ClientClosed):
         client.topics.list()
+
+
+def test_a_client_closes_consumers_while_another_thread_makes_one(
+    sync_client: popmq.Client, popmq_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = popmq_broker.client()
+    made = [client.consume(TOPIC, GROUP) for _ in range(2)]
+
+    class Grows(weakref.WeakSet[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            for each in super().__iter__():
+                if len(made) < 3:
+                    made.append(client.consume(TOPIC, GROUP))
+                yield each
+
+    monkeypatch.setattr(client, "_consumers", Grows(made))
+    client.close()
+    assert [each._stop.is_set() for each in made] == [True] * 3
 
 
 def test_a_heartbeat_that_ends_while_a_consumer_leaves_is_no_error(
