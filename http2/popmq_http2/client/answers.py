@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from popmq_http2.client.call import DONE, Status
@@ -46,6 +47,8 @@ _BY_RESET = {
 }
 
 
+#: A byte of a grpc-message that is percent-encoded.
+_ESCAPED = re.compile(rb"%([0-9A-Fa-f]{2})")
 NO_STATUS = Status(Code.UNKNOWN, "the server ended the stream without a status")
 
 
@@ -125,8 +128,8 @@ def goaway(payload: bytes) -> tuple[int, str]:
 
 def _refusal(found: dict[bytes, bytes]) -> Status | None:
     """Why a head is not one of gRPC; None if it is. Raises Malformed."""
-    if not found[b":status"].isdigit():
-        raise Malformed(f":status {found[b':status']!r}")
+    if not found[b":status"].isdigit() or len(found[b":status"]) != 3:
+        raise Malformed(f":status {found[b':status'][:10]!r}")
     http = int(found[b":status"])
     kind = found.get(b"content-type", b"").decode("latin-1")
     if http != 200:
@@ -143,7 +146,7 @@ def _status(found: dict[bytes, bytes], metadata: Metadata) -> Status | None:
         return None
     if text == b"0" and not metadata and b"grpc-message" not in found:
         return DONE
-    number = int(text) if text.isdigit() else -1
+    number = int(text) if text.isdigit() and len(text) < 10 else -1
     code = Code(number) if number in _CODES else Code.UNKNOWN
     return Status(code, _plain(found.get(b"grpc-message", b"")), metadata)
 
@@ -153,11 +156,4 @@ _CODES = frozenset(Code)
 
 def _plain(text: bytes) -> str:
     """A grpc-message without its percent-encoding; invalid sequences stay as they are."""
-    first, *rest = text.split(b"%")
-    found = bytearray(first)
-    for part in rest:
-        try:
-            found += bytes.fromhex(part[:2].decode()) + part[2:] if len(part) > 1 else b"%" + part
-        except ValueError:
-            found += b"%" + part
-    return found.decode("utf-8", "replace")
+    return _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), text).decode("utf-8", "replace")

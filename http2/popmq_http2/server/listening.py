@@ -5,6 +5,9 @@
 Without it such connections stay in the queue of the system, and asyncio tries again and again: it sets a timer for each
 of the attempts of one turn, and each timer makes as many attempts. Their number grows without bound, and each writes a
 traceback to the log.
+
+It can also bound the connections of an address from their first moment on: those of TLS are known to their protocol,
+which counts them (addresses.py), only after the handshake.
 """
 
 from __future__ import annotations
@@ -14,9 +17,11 @@ import errno
 import logging
 import os
 import socket
+import weakref
 from typing import Any
 
 from popmq_http2.elapsed import monotonic
+from popmq_http2.server.addresses import counted
 
 log = logging.getLogger("popmq_http2")
 
@@ -24,13 +29,19 @@ log = logging.getLogger("popmq_http2")
 _NO_FILES = (errno.EMFILE, errno.ENFILE)
 #: Seconds between two lines of the log about closed connections.
 _QUIET_S = 60.0
+#: Connections that are closed at once in one turn; and addresses before those without any are forgotten, at least.
+_CLOSED_AT_ONCE, _ADDRESSES_MAX = 32, 10_000
 
 
 class Listening(socket.socket):
     """A listening socket in place of `bound`, which is detached."""
 
-    def __init__(self, bound: socket.socket) -> None:
+    def __init__(self, bound: socket.socket, most: int = 0) -> None:
+        """`most`: connections of an address that may be open; 0: any number."""
         super().__init__(fileno=bound.detach())
+        self._most = most
+        self._accepted: dict[str, weakref.WeakSet[socket.socket]] = {}
+        self._addresses_max = _ADDRESSES_MAX
         self._reserve = _reserve()
         self._ends_turn = False
         #: Whether it accepts no more, although it is open: a connection whose accept asyncio has not completed when its
@@ -48,7 +59,12 @@ class Listening(socket.socket):
         if self._reserve is None:
             self._reserve = _reserve()
         try:
-            return super().accept()
+            for _ in range(_CLOSED_AT_ONCE):
+                accepted, name = super().accept()
+                if self._admits(accepted, name):
+                    return accepted, name
+                accepted.close()
+            raise BlockingIOError
         except OSError as error:
             if error.errno not in _NO_FILES:
                 raise
@@ -56,6 +72,21 @@ class Listening(socket.socket):
                 self._ends_turn = True
                 raise
             raise BlockingIOError from error
+
+    def _admits(self, accepted: socket.socket, name: Any) -> bool:
+        """Whether its address may have this connection. Which of them are closed is looked at when there are many."""
+        if not self._most or not isinstance(name, tuple):
+            return True
+        if len(self._accepted) >= self._addresses_max:
+            self._accepted = {address: some for address, some in self._accepted.items() if some}
+            self._addresses_max = max(_ADDRESSES_MAX, 2 * len(self._accepted))
+        opened = self._accepted.setdefault(counted(name[0]), weakref.WeakSet())
+        if len(opened) >= self._most:
+            opened -= {one for one in opened if one.fileno() < 0}
+        if len(opened) >= self._most:
+            return False
+        opened.add(accepted)
+        return True
 
     def _turn_away(self) -> bool:
         """Accepts and closes one connection; False if there is no reserve, because another thread took the file."""

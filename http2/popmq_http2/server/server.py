@@ -106,7 +106,7 @@ class Server:
         `is_shared`: other processes accept from it too, so this one takes one connection at a time: while it does, the
         others take theirs.
         """
-        guarded = Listening(listening)
+        guarded = Listening(listening, 0 if tls is None else 2 * self.limits.connections_per_address)
         options: dict[str, Any] = {} if tls is None else {"ssl_handshake_timeout": self.limits.handshake_s}
         listener = await self._loop.create_server(
             lambda: Connection(self), sock=guarded, ssl=tls, backlog=1 if is_shared else _ACCEPTED_AT_ONCE, **options

@@ -6,20 +6,21 @@ from typing import Any, TypeAlias, cast
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from popmq_server.errors import Refused
+from popmq_server.errors import Refused, invalid
 from popmq_server.monitoring.metrics import Metrics
 from popmq_server.protocols.access.admission import admit
 from popmq_server.protocols.access.open_streams import OpenStreams
-from popmq_server.protocols.native.requests import read
 from popmq_server.protocols.refusals import refuse
 from popmq_server.protocols.transport import ServedMethod
 
 #: What the stock services get and answer: messages of their own, and the context.
 Stock: TypeAlias = Any
 HEALTH = health.SERVICE_NAME
+_ENCODE = "encode the request with stubs of the service"
 
 
 class HealthService(health.aio.HealthServicer):
@@ -37,13 +38,13 @@ class HealthService(health.aio.HealthServicer):
     async def _check(self, raw: bytes, context: Stock) -> Stock:
         async with _refusing(context, self._metrics):
             admit(context, len(raw))
-            request = read(health_pb2.HealthCheckRequest, raw)
+            request = health_pb2.HealthCheckRequest.FromString(raw)
             return (await self.Check(request, context)).SerializeToString()
 
     async def _watch(self, raw: bytes, context: Stock) -> None:
         async with _refusing(context, self._metrics), self._streams.admitted(context, len(raw)):
             answers: Stock = _Encoding(context)
-            await self.Watch(read(health_pb2.HealthCheckRequest, raw), answers)
+            await self.Watch(health_pb2.HealthCheckRequest.FromString(raw), answers)
 
 
 class _Encoding:
@@ -94,7 +95,7 @@ class Reflection(reflection.aio.ReflectionServicer):
 
 async def _decoded(requests: AsyncIterator[bytes]) -> AsyncIterator[Stock]:
     async for raw in requests:
-        yield read(reflection_pb2.ServerReflectionRequest, raw)
+        yield reflection_pb2.ServerReflectionRequest.FromString(raw)
 
 
 def _members(pool: DescriptorPool, name: str) -> frozenset[str]:
@@ -127,9 +128,10 @@ def reflection_v1() -> bytes:
 
 @contextlib.asynccontextmanager
 async def _refusing(context: Stock, metrics: Metrics) -> AsyncIterator[None]:
-    """Puts a refusal of the block on the wire."""
+    """Puts a refusal of the block on the wire, also of bytes that are no request."""
     try:
         yield
-    except Refused as refused:
+    except (Refused, DecodeError) as error:
+        refused = error if isinstance(error, Refused) else invalid(str(error), action=_ENCODE)
         metrics.refusals.labels(refused.code).inc()
         await refuse(context, refused)

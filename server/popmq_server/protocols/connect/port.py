@@ -73,7 +73,8 @@ class HttpPort:
         loop = asyncio.get_running_loop()
         while self._opened:
             bound, tls, is_shared = self._opened.pop(0)
-            guarded, backlog = Listening(bound), 1 if is_shared else _ACCEPTED_AT_ONCE
+            most = 0 if tls is None else 2 * self._limits.connections_per_address
+            guarded, backlog = Listening(bound, most), 1 if is_shared else _ACCEPTED_AT_ONCE
             timeout_s = None if tls is None else self._limits.handshake_s
             made = loop.create_server(
                 lambda: Http1(self), sock=guarded, ssl=tls, backlog=backlog, ssl_handshake_timeout=timeout_s
