@@ -91,7 +91,7 @@ def test_expired_messages_take_neither_the_bytes_nor_the_leases_of_a_pop(rig: Ri
 
 @pytest.mark.parametrize("first", [of, mortal], ids=["alive", "over"])
 def test_a_key_that_waited_for_the_leases_of_expired_messages_gets_each_message_once(rig: Rig, first: Any) -> None:
-    """Its queue has no lease left for it until the messages of the other keys turn out to be expired."""
+    """Its queue has no lease left for it until it turns out that the messages of the other keys are over their ttl."""
     opened(rig, queues=1, in_flight_max=2)
     large = message("bolt-1", properties={"tenant": "bolt", "size": "x" * 65_536})
     send(rig, mortal("acme", 1), mortal("cove", 1), first("bolt", 1), [large])
