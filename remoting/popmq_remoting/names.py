@@ -38,6 +38,8 @@ SYSTEM_TOPICS = frozenset(
 DEFAULT_TOPIC = "TBW102"
 
 TOPIC_CHARACTERS_MAX = 127
+#: Queues of a topic at a broker: more than any has. An answer with more is damaged, and would fill the memory.
+QUEUES_MAX = 65_536
 #: Since 5.4; 255 before, which makes retry topics that are too long.
 GROUP_CHARACTERS_MAX = 120
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from popmq_remoting.codes import Permission, RequestCode
 from popmq_remoting.errors import BadFormat
-from popmq_remoting.names import DEFAULT_TOPIC
+from popmq_remoting.names import DEFAULT_TOPIC, QUEUES_MAX
 from popmq_remoting.requests import bodies
 from popmq_remoting.wire.command import Request, Response, request
 
@@ -66,10 +66,12 @@ def _config(found: Any) -> TopicConfig:
     attributes = found.get("attributes") or {}
     if not isinstance(attributes, dict):
         raise BadFormat("the topic's attributes are no JSON object")
+    queues = bodies.number(found, "readQueueNums"), bodies.number(found, "writeQueueNums")
+    if not 0 <= min(queues) <= max(queues) <= QUEUES_MAX:
+        raise BadFormat(f"topic {name!r} with {max(queues)} queues")
     return TopicConfig(
         name,
-        bodies.number(found, "readQueueNums"),
-        bodies.number(found, "writeQueueNums"),
+        *queues,
         Permission(bodies.number(found, "perm") & 15),
         {str(key).removeprefix("+"): str(value) for key, value in attributes.items()},
     )

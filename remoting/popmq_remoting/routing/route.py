@@ -9,6 +9,7 @@ from typing import Any
 from popmq_remoting import loose_json
 from popmq_remoting.codes import Permission
 from popmq_remoting.errors import BadFormat
+from popmq_remoting.names import QUEUES_MAX
 
 #: The id of a master among the addresses of a broker; replicas have others.
 MASTER = 0
@@ -104,6 +105,6 @@ def _text(data: dict[str, Any], name: str) -> str:
 
 def _number(data: dict[str, Any], name: str) -> int:
     value = data.get(name)
-    if type(value) is not int or value < 0:
-        raise BadFormat(f"{name} of a route is no number")
+    if type(value) is not int or not 0 <= value <= QUEUES_MAX:
+        raise BadFormat(f"{name} of a route is no number that a topic can have")
     return value

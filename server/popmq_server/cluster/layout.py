@@ -19,11 +19,10 @@ from typing import NamedTuple
 
 from popmq_remoting import RemotingError, Response, ResponseCode
 from popmq_remoting.errors import BadFormat
+from popmq_remoting.names import QUEUES_MAX
 from popmq_server.errors import Refused, no_queue, unavailable
 
 _FIFO_NAMESPACE, _NAMESPACE = "ORDER_TOPIC_CONFIG", "POPMQ"
-#: More queues than any topic has: a text with more is damaged.
-QUEUES_MAX = 65_536
 #: After this time a client may ask again about a layout that is damaged or missing: an operator has to write it.
 _MENDED_MS = 5_000
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import json
 from collections.abc import Awaitable
 from typing import NamedTuple
 
@@ -127,6 +128,23 @@ async def test_a_broker_that_is_stopped_for_half_a_minute_answers_no_call_of_ano
         found = await pop(engine, max_messages=32)
         texts = [pb.Message.FromString(row[0]) for row in found.rows]
         assert all(one.message_id == f"id-{one.body.decode()}" for one in texts)
+
+
+@pytest.mark.parametrize("queues", [-1, 65_537, 2**31 - 1])
+@jumping
+async def test_a_number_of_queues_that_no_topic_has_is_refused_and_not_counted_through(queues: int) -> None:
+    async with FakeCluster(("a", "b")) as fake, gateway(fake) as engine:
+        created(fake)
+        config = {"topicName": "shop%orders", "readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
+        damaged = Fault(Kind.ANSWER, answer=Response(0, body=json.dumps(config).encode()))
+        fake.brokers["a"].faults.add(damaged, RequestCode.GET_TOPIC_CONFIG, times=None)
+        topic = await engine.shared.topics.get(TOPIC)
+        assert topic.settings.queues == 2, "as the other broker has it"
+        assert isinstance(await sent(engine, 1), Place)
+        fake.brokers["b"].faults.add(damaged, RequestCode.GET_TOPIC_CONFIG, times=None)
+        outcome = (await ended(engine.execute(do.UpdateTopic(TOPIC, 6, None)))).outcome
+        assert isinstance(outcome, Refused)
+        assert outcome.code == "UNAVAILABLE"
 
 
 @jumping

@@ -183,6 +183,7 @@ def test_the_brokers_of_a_cluster_are_read_with_bare_numbers() -> None:
         b'{"queueDatas":{}}',
         b'{"queueDatas":[7]}',
         b'{"queueDatas":[{"brokerName":"a","readQueueNums":"4"}]}',
+        b'{"queueDatas":[{"brokerName":"a","readQueueNums":2147483647,"writeQueueNums":4,"perm":6}]}',
         b'{"brokerDatas":[{"brokerName":7}]}',
         b'{"brokerDatas":[{"brokerName":"a","brokerAddrs":{"x":"h:1"}}]}',
         b'{"brokerDatas":[{"brokerName":"a","brokerAddrs":{"0":7}}]}',
