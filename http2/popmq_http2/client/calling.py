@@ -96,11 +96,15 @@ class Calling:
             call.finish(Status(Code.CANCELLED, "the channel is closed"))
 
     def _begin(self) -> None:
-        """Starts an attempt. One that cannot start has failed: there is no thread or file descriptor left for it."""
+        """Starts an attempt. One that cannot start has failed: there is no thread or file descriptor left for it, or a
+        KeyboardInterrupt came. Else calls would wait for it forever.
+        """
         try:
             self._connect()
-        except Exception as error:
+        except BaseException as error:
             self.failed(attempt_failed(error))
+            if not isinstance(error, Exception):
+                raise
 
     def _open_waiting(self) -> None:
         waiting, self._waiting = self._waiting, {}

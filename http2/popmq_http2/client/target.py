@@ -83,7 +83,7 @@ def addresses(where: Target, flags: int = 0) -> list[Address]:
     return list(dict.fromkeys((family, address) for family, _, _, _, address in found))  # type: ignore[misc]  # each family has addresses of its own form
 
 
-def attempt_failed(error: Exception) -> str:
+def attempt_failed(error: BaseException) -> str:
     """Why connecting failed, in the words of the operating system where it has some."""
     text = str(error) or type(error).__name__
     if isinstance(error, OSError) and type(error).__module__ != "ssl" and (error.errno or 0) > 0:

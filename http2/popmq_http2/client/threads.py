@@ -166,7 +166,7 @@ class Channel:
             return
         self.do(self._close, None)
         for link in list(self._links):
-            if link.thread is not threading.current_thread():
+            if link.thread.ident and link.thread is not threading.current_thread():  # without one it has not begun
                 link.thread.join(_CLOSE_S)
 
     def do(self, step: Callable[[Any], object], argument: Any) -> None:

@@ -368,6 +368,20 @@ def test_a_connection_that_cannot_start_is_unavailable_and_the_next_call_makes_a
     channel.close()
 
 
+@pytest.mark.parametrize("begins", ["socket.socketpair", "threading.Thread.start"])
+def test_after_an_interrupt_while_a_connection_begins_the_next_call_makes_another(
+    monkeypatch: pytest.MonkeyPatch, begins: str
+) -> None:
+    channel = Channel(f"127.0.0.1:{free_port()}", None, Options(backoff_first_s=0.0))
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(begins, Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            channel.unary("/t.Echo/say", b"x")
+    with pytest.raises(CallFailed, match="cannot connect: Connection refused"):
+        channel.unary("/t.Echo/say", b"x", (), 10.0).result()
+    channel.close()
+
+
 async def test_a_program_that_has_cancelled_all_tasks_can_call_once_more(played: Played) -> None:
     """An attempt to connect is a task too: a call after it makes another."""
     channel = AsyncChannel(f"127.0.0.1:{await played(answers)}", None, Options(backoff_first_s=0.0))
