@@ -144,6 +144,23 @@ def test_the_deletion_of_a_missing_topic_does_not_advise_to_create_it(run: Cli, 
     assert (typed.code, "create" in typed.err, "did you mean orders?" in typed.err) == (1, False, True)
 
 
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("dlq", "show", "billing", "--offset", "9" * 100), "offset is 9999"),
+        (("offsets", "reset", "orders", "billing", "--queue", "99999999999=1", "--yes"), "offsets is {99999999999: 1}"),
+        (("topic", "update", "orders", "--quota-send", "9" * 30), "is 9999"),
+        (("pop", "orders", "billing", "--queue", "99999999999"), "99999999999"),
+        (("verify", "--minutes", "nan"), "nan is no number of minutes"),
+    ],
+)
+def test_a_number_that_no_field_holds_is_wrong_usage(
+    run: Cli, client: popmq.Client, command: tuple[str, ...], says: str
+) -> None:
+    done = run(*command)
+    assert (done.code, says in done.err) == (2, True), done.err
+
+
 def test_a_context_needs_the_port_of_its_broker(run: Cli) -> None:
     done = run("context", "add", "local", "--endpoint", "localhost")
     assert done.code == 2

@@ -1,5 +1,6 @@
 """`popmq verify`: the broker's promises, tested on this machine; from the extra `server`."""
 
+import math
 import pathlib
 import sys
 import time
@@ -40,6 +41,8 @@ def verify(
       popmq verify --config /etc/popmq/popmq.toml --minutes 10
       popmq verify --only kills --only "power cuts" --scratch /mnt/new-disk
     """
+    if math.isnan(minutes):  # in no range, and beyond no end of it
+        raise click.BadParameter("nan is no number of minutes", param_hint="--minutes")
     try:
         from popmq_verify import report as reports
         from popmq_verify import verifying

@@ -15,6 +15,7 @@ import click
 
 import popmq
 from popmq import errors
+from popmq._given import checking
 from popmq.config import switch, trimmed, variable
 from popmq.duration import seconds_of
 from popmq_cli.shared import exits
@@ -181,8 +182,20 @@ def asks(function: Callable[..., Any]) -> Callable[..., Any]:
         except errors.PopMQError as error:
             output.error(error)
             sys.exit(exits.code_of(error))
+        except (TypeError, ValueError) as error:
+            if not _is_of_a_field(error):
+                raise
+            raise click.UsageError(str(error)) from None
 
     return command
+
+
+def _is_of_a_field(error: Exception) -> bool:
+    """Whether the SDK refused what a field of the contract cannot carry, such as a number of a hundred digits."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame is not None and frame.tb_frame.f_globals["__name__"] == checking.__name__
 
 
 def kept(settings: Callable[..., Any]) -> Callable[..., Any]:
