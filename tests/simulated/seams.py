@@ -85,7 +85,7 @@ class Listening:
 
     refuses = False
 
-    def __init__(self, _: object) -> None:
+    def __init__(self, _: object, most: int = 0) -> None:
         pass
 
     def listen(self, _: int) -> None:

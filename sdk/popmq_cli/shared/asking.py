@@ -15,7 +15,6 @@ import click
 
 import popmq
 from popmq import errors
-from popmq._given import checking
 from popmq.config import switch, trimmed, variable
 from popmq.duration import seconds_of
 from popmq_cli.shared import exits
@@ -34,6 +33,8 @@ _VARIABLES = ("endpoint", "tls", "tls_ca", "client_cert", "client_key", "access_
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)(B|KiB|MiB|GiB|TiB)?")
 _POWERS = {"B": 0, "": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4}
+#: The module of the SDK in which it refuses what a field cannot carry.
+_CHECKS = "popmq._given.checking"
 #: More than any store or disk has, and less than a number of the contract.
 _SIZE_MAX = 1 << 60
 
@@ -195,7 +196,7 @@ def _is_of_a_field(error: Exception) -> bool:
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
-    return frame is not None and frame.tb_frame.f_globals["__name__"] == checking.__name__
+    return frame is not None and frame.tb_frame.f_globals["__name__"] == _CHECKS
 
 
 def kept(settings: Callable[..., Any]) -> Callable[..., Any]:
