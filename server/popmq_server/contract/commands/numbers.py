@@ -66,7 +66,7 @@ class GroupNumbers(NamedTuple):
     delayed: int | None = 0  # of the topic: not visible to any group yet
     read_ms: int | None = 0  # when the group last read the topic; 0 = not since the start, and it is not idle
     expires_ms: int = 0  # when the subscription expires without a read; 0 = never
-    bytes_behind: int | None = 0  # an estimate: backlog.bytes_of
+    bytes_behind: int | None = 0  # an estimate: backlog.sizing
     expired: int | None = 0  # dropped because their ttl was over
     dead_blocked: int | None = 0  # in_flight messages that become dead letters when the store has room
     parked: int = 0  # calls that wait for messages of the topic; parked Pulls, which wait at a queue, are not counted

@@ -93,7 +93,7 @@ class OffsetsOfQueue(NamedTuple):
     """One queue: first and next offset, the group's committed offset, the first offset stored at or after the time.
 
     -1: the group has no position in the topic; no time was asked. `least_committed`: of all groups, -1 = there is none.
-    `read_ms`: when the group last read the queue, 0 = not since the start. `bytes_behind`: see backlog.bytes_of.
+    `read_ms`: when the group last read the queue, 0 = not since the start. `bytes_behind`: see backlog.sizing.
     None: the engine does not know it.
     """
 
